@@ -150,8 +150,8 @@ def copies_unseen(
         point = points.get(table)
         reported = Lsn.ZERO if point is None else Lsn.parse(str(point.value))
         if table in copies and reported < copies[table].consistent_point:
-            copy, chunks = copies[table], copies[table].table.chunks
-            size = md.size(copy.table.rows, sum(chunk.bytes for chunk in chunks), len(chunks))
+            copy, copied = copies[table], copies[table].table
+            size = md.size(copied.rows, copied.bytes, len(copied.chunks))
             yield copy_event(lake.source, table, copy.consistent_point, size, "copied outside of Dagster")
 
 

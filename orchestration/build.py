@@ -29,7 +29,7 @@ from jobs.by_hand.source import jobs_by_hand
 from jobs.names import VIEWS_REFRESH, SourceJob
 from jobs.source import Job, compaction_job, source_jobs, views_refresh_job
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.view_graph import sources_of
+from lakeproof.config.view_graph import readers_of, sources_of
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.state.known_tables import with_known_tables
 from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
@@ -132,8 +132,8 @@ def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[Co
         layers = [
             (layer, s.name, t) for layer in (Layer.HISTORY, Layer.CURRENT) for s in unit.sources for t in s.tables
         ]
-        names = {source.name for source in unit.sources}
-        views = [Layer.VIEWS.key(view) for view in config.views if names & {*sources_of(config.views, view)}]
+        reading = readers_of(config.views, [source.name for source in unit.sources])
+        views = [Layer.VIEWS.key(view.name) for view in reading]
         jobs |= {SourceJob.COMPACTION.of(unit.name): [*(table_key(*each) for each in layers), *views]}
     return jobs
 

@@ -27,7 +27,7 @@ from assets.checks.proof import (
 )
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.errors import LakeproofError
-from lakeproof.state.due import LastProofs, last_proofs
+from lakeproof.proof.record import ProofRecord, read_record
 from lakeproof.storage.times import time_of
 from orchestration.alerts import newest_evaluation
 from resources import Settings
@@ -69,7 +69,7 @@ class OutsideProofs:
         `newest` is that time as the last tick left it; if it is empty, all of the record is compared with Dagster's events.
         """
         try:
-            proofs = last_proofs(settings.lake_of(self.source))
+            proofs = read_record(settings.lake_of(self.source))
         except LakeproofError:
             return [], newest
         recorded = {c: each for c, each in self._recorded(proofs) if each.by and each.time > newest}
@@ -92,7 +92,7 @@ class OutsideProofs:
                 events += _events(check, each)
         return events, newest if waits else max(each.time for each in recorded.values())
 
-    def _recorded(self, proofs: LastProofs) -> Iterator[tuple[dg.AssetCheckKey, _Recorded]]:
+    def _recorded(self, proofs: ProofRecord) -> Iterator[tuple[dg.AssetCheckKey, _Recorded]]:
         for key, table in self.targets.tables.items():
             if (proved := proofs.tables.get(table)) is not None:
                 outcome, waits_s = partial(recorded_table, self.source, table, proved), 0.0

@@ -23,9 +23,9 @@ from lakeproof.cli.results import from_json
 from lakeproof.config.model import Config, SourceConfig, ViewConfig
 from lakeproof.config.view_graph import sources_of
 from lakeproof.names import TableName
+from lakeproof.proof.record import ProofRecord, read_record
 from lakeproof.proof.result import ProofReport
 from lakeproof.state import due as state_due
-from lakeproof.state.due import LastProofs, last_proofs
 from lakeproof.storage.paths import LakePaths
 from resources import Compute, Settings
 
@@ -121,7 +121,7 @@ def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
         except dg.Failure as failure:
             # The run fails, but only after each check has reported that nothing was compared, with its earlier result.
             failed = failure
-        outcomes = _verdicts(selected, proofs, last_proofs(settings.lake_of(source.name)), failed)
+        outcomes = _verdicts(selected, proofs, read_record(settings.lake_of(source.name)), failed)
         for check in selected.checks:
             outcome = outcomes[check.asset_key]
             if outcome.compared and check.asset_key in assets:
@@ -173,7 +173,7 @@ def _words(name: str, selected: ProofTargets, run: ProofRun) -> list[str]:
 
 
 def _verdicts(
-    selected: ProofTargets, proofs: ProofReport, last: LastProofs, failed: dg.Failure | None
+    selected: ProofTargets, proofs: ProofReport, last: ProofRecord, failed: dg.Failure | None
 ) -> dict[dg.AssetKey, ProofOutcome]:
     reason = UNREACHED if failed is None else failed.description or UNREACHED
     return {

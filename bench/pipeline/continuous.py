@@ -29,7 +29,7 @@ from psycopg import sql
 from bench.pipeline.freshness import cuts, freshness
 from bench.processes import Tree
 from demo.server import EmbeddedPostgres
-from lakeproof.proof.record import read_proved
+from lakeproof.proof.record import read_record
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from scripts.ui import command, prepare_home
@@ -155,7 +155,7 @@ def oldest_proof_s(lake: SourceLake, now: float) -> float | None:
     """Return the age of the oldest of the tables' last proofs that they are equal, None if a table has none."""
     ages = [
         None if proved.verified is None else now - time_of(proved.verified.time).timestamp()
-        for proved in read_proved(lake).values()
+        for proved in read_record(lake).tables.values()
     ]
     ages_s = [age for age in ages if age is not None]
     return max(ages_s) if ages_s and len(ages_s) == len(ages) else None

@@ -11,7 +11,7 @@ from lakeproof.errors import ConfigError, DefiniteError, LakeError, LakeproofErr
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables, with_sizes
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note
+from lakeproof.postgres.checks.findings import Finding, error, errors_of, from_error, note
 from lakeproof.postgres.checks.source import changes_of, examine, spread
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState, name_problem
@@ -57,22 +57,18 @@ class CheckReport:
 
     @property
     def refused(self) -> bool:
-        return bool(self._errors)
+        return bool(errors_of(self.findings))
 
     @property
     def single_tables(self) -> bool:
         """True if every error is about a single table, beside which others can go on."""
-        errors = {finding.table for finding in self._errors}
+        errors = {finding.table for finding in errors_of(self.findings)}
         return None not in errors and bool({table.name for table in self.tables} - errors)
 
     @property
     def try_again(self) -> bool:
         """True if every error may pass by itself."""
-        return self.refused and all(finding.transient for finding in self._errors)
-
-    @property
-    def _errors(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        return self.refused and all(finding.transient for finding in errors_of(self.findings))
 
 
 def check_source(config: Config, name: str) -> CheckReport:

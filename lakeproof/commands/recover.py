@@ -35,7 +35,8 @@ from lakeproof.landing.stuck import Stuck, is_abandoned, note_stuck, read_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog.published import read_tables
-from lakeproof.postgres.checks.source import examine, refuse
+from lakeproof.postgres.checks.findings import refuse
+from lakeproof.postgres.checks.source import examine
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.postgres.replication_slot import SlotState, drop_slot, read_free_slot, slot_problem
 from lakeproof.postgres.replication_stream import StreamFailedError

@@ -6,7 +6,7 @@ sources and the other views of a file go on without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from lakeproof.config.document import YamlDocument
 from lakeproof.config.mistakes import ConfigFileError, Mistake, dotted, hint
@@ -30,6 +30,11 @@ def with_inputs(views: Views, names: Iterable[str]) -> list[str]:
 def sources_of(views: Views, name: str) -> list[str]:
     """Return the sources whose tables a view reads, directly or through other views, by name."""
     return sorted({source for other in with_inputs(views, [name]) for source, _ in views[other].reads.values()})
+
+
+def readers_of(views: Views, sources: Collection[str]) -> list[ViewConfig]:
+    """Return the views that read one of the sources, directly or through other views."""
+    return [view for name, view in views.items() if not set(sources).isdisjoint(sources_of(views, name))]
 
 
 def check_graph(document: YamlDocument, views: Mapping[str, ViewConfig | None]) -> None:

@@ -20,7 +20,7 @@ from lakeproof.compaction.group import compact_group_under
 from lakeproof.compaction.pending import compaction_has_work, group_has_work
 from lakeproof.compaction.source import compact_under
 from lakeproof.config.model import Config
-from lakeproof.config.view_graph import sources_of
+from lakeproof.config.view_graph import readers_of
 from lakeproof.errors import TransientError
 from lakeproof.events import Event, RunControl
 from lakeproof.failpoints import failpoint
@@ -139,10 +139,7 @@ class Follower:
         self.options.on_views(views)
 
     def _views_that_read(self) -> list[str]:
-        sources = {lake.source for lake in self.lakes}
-        return [
-            v.name for v in self.config.views.values() if not sources.isdisjoint(sources_of(self.config.views, v.name))
-        ]
+        return [view.name for view in readers_of(self.config.views, [lake.source for lake in self.lakes])]
 
     def _seconds_left(self) -> float:
         limit = self.options.max_seconds

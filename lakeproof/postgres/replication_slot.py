@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from typing import Literal as OneOf
 
 import psycopg
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 from lakeproof.errors import RECOVER, GapError, SourceError, TransientError
 from lakeproof.lsn import Lsn
@@ -158,11 +157,11 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf["use", "nothing"] = "nothing") -> Lsn:
+def create_slot(conn: Connection, name: str, *, temporary: bool) -> Lsn:
     """Create a logical pgoutput slot over a replication connection and return its consistent point.
 
-    With `snapshot="use"` the connection must be in a READ ONLY REPEATABLE READ transaction that has run no query yet. Waits
-    for every transaction that is writing at this moment, limited by the connection's lock_timeout.
+    The connection must be in a READ ONLY REPEATABLE READ transaction that has run no query yet: it sees the snapshot then.
+    Waits for every transaction that is writing at this moment, limited by the connection's lock_timeout.
     Never two_phase, which would be a lasting property of the slot. A lasting slot has `failover` from PostgreSQL 17 on: a
     standby that synchronizes slots then has it after a promotion. Raises psycopg.Error, since only the caller knows
     whom it waits for; SourceError for a name that PostgreSQL would cut or refuse.
@@ -170,11 +169,9 @@ def create_slot(conn: Connection, name: str, *, temporary: bool, snapshot: OneOf
     problem = name_problem(name)
     if problem is not None:
         raise SourceError(f"slot {name[:80]}", problem, "correct the slot's name in the configuration")
-    if conn.info.server_version >= _FAILOVER_SINCE and not temporary:
-        options = SQL("(SNAPSHOT 'use', FAILOVER)" if snapshot == "use" else "(SNAPSHOT 'nothing', FAILOVER)")
-    else:
-        # Every version since 14 understands the keywords without parentheses.
-        options = SQL("USE_SNAPSHOT" if snapshot == "use" else "NOEXPORT_SNAPSHOT")
+    has_failover = conn.info.server_version >= _FAILOVER_SINCE and not temporary
+    # Every version since 14 understands the keyword without parentheses.
+    options = SQL("(SNAPSHOT 'use', FAILOVER)" if has_failover else "USE_SNAPSHOT")
     statement = SQL("CREATE_REPLICATION_SLOT {name} {temporary} LOGICAL pgoutput {options}").format(
         name=Identifier(name), temporary=SQL("TEMPORARY" if temporary else ""), options=options
     )
@@ -205,7 +202,7 @@ def drop_slot(conn: Connection, name: str) -> bool:
     deadline = time.monotonic() + IN_USE_S
     while True:
         try:
-            conn.execute(SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(_text(name)), prepare=False)
+            conn.execute(SQL("SELECT pg_catalog.pg_drop_replication_slot({})").format(Literal(name)), prepare=False)
         except psycopg.errors.UndefinedObject:
             return False
         except psycopg.errors.ObjectInUse:
@@ -225,10 +222,6 @@ def in_use(conn: Connection, name: str) -> TransientError:
     return TransientError(
         f"slot {name}", f"it was in use{reader}", "end the other drain, or wait for it, then try again"
     )
-
-
-def _text(value: str) -> psycopg.sql.Literal:
-    return psycopg.sql.Literal(value)
 
 
 def _age_s(since: Any, now: Any) -> float | None:

@@ -105,24 +105,12 @@ class Received:
 
 @final
 class ReplicationStream:
-    """An open START_REPLICATION, opened by `open`; a context manager.
+    """An open START_REPLICATION, opened by `open`; a context manager. `confirmed` is the newest position that was sent."""
 
-    `confirmed` is the newest position sent to the server, `server_version` its server_version_num, `proto_version` the
-    protocol version.
-    """
-
-    def __init__(
-        self,
-        conn: Connection,
-        start: Lsn,
-        proto_version: int,
-        options: StreamOptions,
-    ) -> None:
+    def __init__(self, conn: Connection, start: Lsn, options: StreamOptions) -> None:
         self._conn = conn
         self._options = options
         self._channel = open_channel(conn, STREAM, self._on_notice)
-        self.server_version = conn.info.server_version
-        self.proto_version = proto_version
         self.confirmed = start
         # The position in statuses: zero until somebody has acknowledged, so that reading a slot's past does not move it.
         self._reported = Lsn.ZERO
@@ -156,8 +144,7 @@ class ReplicationStream:
             conn = connect_replication(dsn, options.application_name)
             try:
                 check_before_start(conn, slot, publications)
-                proto = newest_protocol(conn.info.server_version)
-                stream = cls(conn, start, proto, options)
+                stream = cls(conn, start, options)
                 stream._start(slot, publications, start)
             except psycopg.errors.ObjectInUse:
                 try:
@@ -241,7 +228,7 @@ class ReplicationStream:
         options = SQL(
             "proto_version {proto}, publication_names {names}, messages {messages}, streaming {streaming}"
         ).format(
-            proto=Literal(str(self.proto_version)),
+            proto=Literal(str(_newest_protocol(self._conn.info.server_version))),
             names=Literal(names),
             messages=Literal("true" if self._options.messages else "false"),
             streaming=Literal("on" if self._options.streaming else "off"),
@@ -395,6 +382,6 @@ class LostPublicationError(StreamFailedError):
         super().__init__("replication stream", reason, RECOVER)
 
 
-def newest_protocol(server_version: int) -> int:
+def _newest_protocol(server_version: int) -> int:
     """Return the server's highest version; two-phase (3) and parallel streaming (4), which it allows, are not asked for."""
     return min(4, max(2, server_version // 10000 - 12))

@@ -13,7 +13,7 @@ A table is proven as long as its last comparison found it equal, and schema, cat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ from lakeproof.postgres.copying.keys import why_not_by_keys
 from lakeproof.proof.changed_keys import ChangedSide, NotByKeysError
 from lakeproof.proof.compare import ProofRow, differing_keys, rows_by_key
 from lakeproof.proof.lake.side import LakeReader
-from lakeproof.proof.record import Proved, read_proved
+from lakeproof.proof.record import Proved, read_record
 from lakeproof.proof.result import ProofReport, TableProof, compared
 from lakeproof.proof.source.read import UNREAD, why_unread
 from lakeproof.proof.source.side import source_rows_of
@@ -56,7 +56,7 @@ class _Whole:
 def compare_changed(proof: OpenProof, names: Sequence[TableName], cut: Cut | None, stop: Stop) -> ProofReport:
     """Return the result for every table at the cut, if that is the snapshot's."""
     published, _ = read_published(proof, names)
-    proved, point = read_proved(proof.lake), proof.session.consistent_point
+    proved, point = read_record(proof.lake).tables, proof.session.consistent_point
     proofs, whole, others = dict[TableName, TableProof](), dict[TableName, _Whole](), list[TableName]()
     pace = RateLimiter(KEYS_PER_S)
     for table in names:
@@ -85,7 +85,7 @@ def compare_changed(proof: OpenProof, names: Sequence[TableName], cut: Cut | Non
     return ProofReport(proof.source.name, point, {table: proofs[table] for table in names})
 
 
-def _in_turn(proof: OpenProof, whole: dict[TableName, _Whole], proved: dict[TableName, Proved]) -> list[TableName]:
+def _in_turn(proof: OpenProof, whole: dict[TableName, _Whole], proved: Mapping[TableName, Proved]) -> list[TableName]:
     """Return the tables that are compared whole now: those proven longest ago, as many as there is room for."""
 
     def last(table: TableName) -> tuple[str, TableName]:

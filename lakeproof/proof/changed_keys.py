@@ -20,7 +20,7 @@ from lakeproof.errors import UnreadableRowsError
 from lakeproof.hidden_columns import OP, TEXT
 from lakeproof.lake.columns import in_lake, merge_key
 from lakeproof.lake.delta.arrow_rows import DeltaRows, NotInArrowError
-from lakeproof.lake.delta.files.data_files import DeltaFile, data_file
+from lakeproof.lake.delta.files.data_files import DeltaFile, data_file, live_rows
 from lakeproof.lake.delta.log.changed_places import ChangesUnavailableError, VersionChanges
 from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.lake.delta.search import find_places
@@ -104,13 +104,7 @@ class ChangedSide:
     @property
     def rows_in_log(self) -> int | None:
         """The number of the table's rows, by its log."""
-        counts = [file.live_rows for file in self._files]
-        return None if None in counts else sum(count or 0 for count in counts)
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of the table's files."""
-        return sum(file.bytes for file in self._files)
+        return live_rows(self._files)
 
     def rows(self) -> list[ProofRow]:
         """Return the rows under the keys; raises UnreadableRowsError, and NotByKeysError if they can't be read here."""

@@ -91,12 +91,12 @@ def differing_keys(
 ) -> list[DifferingKey]:
     """The keys whose rows are not the same multiset on both sides, in the order of their text, at most `KEYS_MAX`."""
     names = key_names or (KEY,)
-    sides = (_count(source), _count(lake))
-    wrong = {row.key or (_bag_key(row),) for row in (sides[0] - sides[1]) + (sides[1] - sides[0])}
-    counts = [Counter[tuple[str | None, ...]](), Counter[tuple[str | None, ...]]()]
+    sides = Counter(source), Counter(lake)
+    wrong = {_key(row) for row in (sides[0] - sides[1]) + (sides[1] - sides[0])}
+    counts = Counter[tuple[str | None, ...]](), Counter[tuple[str | None, ...]]()
     for side, count in zip(sides, counts, strict=True):
         for row, n in side.items():
-            count[row.key or (_bag_key(row),)] += n
+            count[_key(row)] += n
     chosen = sorted(wrong, key=lambda key: [(v is not None, v or "") for v in key])[:KEYS_MAX]
     return [
         DifferingKey(
@@ -112,16 +112,12 @@ def rows_by_key(rows: Iterable[ProofRow]) -> dict[tuple[str | None, ...], Counte
     """The rows under each key; a bag's rows under their own hash."""
     by_key: dict[tuple[str | None, ...], Counter[ProofRow]] = {}
     for row in rows:
-        by_key.setdefault(row.key or (_bag_key(row),), Counter())[row] += 1
+        by_key.setdefault(_key(row), Counter())[row] += 1
     return by_key
 
 
-def _count(rows: Iterable[ProofRow]) -> Counter[ProofRow]:
-    return Counter(rows)
-
-
-def _bag_key(row: ProofRow) -> str:
-    return f"{row.hash:015x}"
+def _key(row: ProofRow) -> tuple[str | None, ...]:
+    return row.key or (f"{row.hash:015x}",)
 
 
 def _shortened(text: str | None) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal, TypeAlias
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakeproof.hidden_columns import LSN, OP, ORD, scratch
@@ -20,7 +20,7 @@ from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import CutTable
-from lakeproof.lake.rows.columns import col, exact_form_of_type, pick, row_digest
+from lakeproof.lake.rows.columns import col, digest_of_columns, pick
 from lakeproof.lake.rows.correction import NET, join_on_key, multiset_difference
 from lakeproof.lake.rows.history_ops import GAP, RESET
 from lakeproof.names import TableName
@@ -65,34 +65,27 @@ def audit_day(spark: SparkSession, lake: SourceLake, table: TableName, cut_table
     whole = read_layer(spark, lake, table, cut_table, "history")
     in_between = (F.col(LSN) > F.lit(int(before.position))) & (F.col(LSN) <= F.lit(int(after.position)))
     events = completing(cut_table, whole)(whole.where(in_between & (F.col(OP) != GAP)))
-    desired = _folded(pick(then, names), events, names, schema.key)
-    difference = multiset_difference(_with_digest(desired, names), _with_digest(pick(now, names), names), _DIGEST)
+    sides = _sides(pick(then, names), pick(now, names), events, schema.key)
+    desired, actual = (rows.withColumn(_DIGEST, digest_of_columns(rows, names)) for rows in sides)
+    difference = multiset_difference(desired, actual, _DIGEST)
     rows = int(difference.agg(F.sum(F.abs(F.col(NET)))).collect()[0][0] or 0)
     return DayAudit("differs" if rows else "equal", rows, f"{rows:,} rows differ" if rows else None)
 
 
-def _folded(base: DataFrame, events: DataFrame, names: list[str], key: tuple[str, ...]) -> DataFrame:
+def _sides(then: DataFrame, now: DataFrame, events: DataFrame, key: tuple[str, ...]) -> tuple[DataFrame, DataFrame]:
+    """Return the day before with the changes in between, and the day: the same rows, if nothing is wrong.
+
+    Of a table without a key the rows that went are added to the day, since Spark can't take rows away by their exact forms:
+    its EXCEPT ALL gives 0.0 for -0.0.
+    """
     last = events.where(F.col(OP).isin("truncate", RESET)).agg(F.max(ORD)).collect()[0][0]
     if last is not None:
-        base, events = base.limit(0), events.where(F.col(ORD) > F.lit(last))
+        then, events = then.limit(0), events.where(F.col(ORD) > F.lit(last))
+    is_gone = F.col(OP).isin(*_GONE)
     if not key:
-        return _as_bag(base, events, names)
+        came, gone = (pick(events.where(condition), now.columns) for condition in (~is_gone, is_gone))
+        return then.unionAll(came), now.unionAll(gone)
     newest = F.row_number().over(Window.partitionBy(*map(col, key)).orderBy(F.col(ORD).desc()))
     final = events.withColumn(_RANK, newest).where(F.col(_RANK) == 1)
-    kept = join_on_key(base, pick(final, list(key)), key, "left_anti", null_safe=True)
-    return kept.unionAll(pick(final.where(~_is_gone()), names))
-
-
-def _as_bag(base: DataFrame, events: DataFrame, names: list[str]) -> DataFrame:
-    """Return the rows of a table without a key: as many of each as its inserts are more than its deletes."""
-    came, gone = (pick(events.where(condition), names) for condition in (~_is_gone(), _is_gone()))
-    return base.unionAll(came).exceptAll(gone)
-
-
-def _is_gone() -> Column:
-    return F.col(OP).isin(*_GONE)
-
-
-def _with_digest(rows: DataFrame, names: list[str]) -> DataFrame:
-    types = {field.name: field.dataType for field in rows.schema.fields}
-    return rows.withColumn(_DIGEST, row_digest([exact_form_of_type(types[name], name) for name in names]))
+    kept = join_on_key(then, pick(final, list(key)), key, "left_anti", null_safe=True)
+    return kept.unionAll(pick(final.where(~is_gone), now.columns)), now

@@ -149,21 +149,11 @@ class ProofRecord(Document):
     views: Mapping[str, LakeProved] = field(default_factory=dict)
 
 
-# The entry of a table of which only the history was checked.
 _PROVES = "another process proves or maintains it"
 # Others wait for a proof of changes so long, and look so often.
 _PATIENCE_S, _LOOK_S = 120.0, 0.2
+# The entry of a table of which only the history was checked.
 _NEVER = Proved("blocked", "", None, None, "it was never compared")
-
-
-def read_proved(lake: SourceLake) -> dict[TableName, Proved]:
-    """Return each table's last proof; empty if none is recorded, or the record can't be read."""
-    return dict(read_record(lake).tables)
-
-
-def read_views(lake: SourceLake) -> dict[str, LakeProved]:
-    """Return the last result for each view that reads the source; empty as in `read_proved`."""
-    return dict(read_record(lake).views)
 
 
 def read_record(lake: SourceLake) -> ProofRecord:
@@ -211,7 +201,8 @@ def record(
     A table that a proof of changes has left to a whole one keeps what is recorded: its age says so.
     """
     now, by = now_text(), f"process {os.getpid()} on {socket.gethostname()}"
-    tables, views = read_proved(lake), read_views(lake)
+    last_record = read_record(lake)
+    tables, views = dict(last_record.tables), dict(last_record.views)
     for table, proof in report.tables.items():
         before = tables.get(table, _NEVER)
         left_out = tuple(column.name for column in proof.left_out)

@@ -119,19 +119,20 @@ def prove_once(  # noqa: PLR0917  as prove
                     return ProofReport(name, None, dict.fromkeys(chosen, blocked))
                 conn = connect_for_long_statements(source.dsn, "lakeproof proof", control.stop)
                 open_until_compared.callback(close_quietly, conn)
-                running = OpenProof(config, source, spark, session, conn, control.report, to_repair=of.to_repair)
+                running = OpenProof(
+                    config, source, source_lake, spark, session, conn, control.report, to_repair=of.to_repair
+                )
                 cut = _cut_at_point(running, len(chosen), lease, control, of.repair)
             compare = compare_changed if request.changed else compare_all
             proof = compare(running, chosen, cut, control.stop)
         if cut is None:
             return proof
         bases = _bases(running, proof, cut)
-        if request.changed:
-            record(source_lake, cut.incarnation, proof, bases)
-            return proof
-        scope = LakeScope(chosen, request.history, request.part, running.current)
         # The comparison is recorded before more is read, which may take long.
         record(source_lake, cut.incarnation, proof, bases)
+        if request.changed:
+            return proof
+        scope = LakeScope(chosen, request.history, request.part, running.current)
         lake = prove_lake(config, spark, control, source_lake, scope, cut=cut)
         proof = replace(proof, lake=lake)
         record(source_lake, cut.incarnation, proof, bases)

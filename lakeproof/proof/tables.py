@@ -28,7 +28,7 @@ from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
-from lakeproof.postgres.catalog.tables import PublishedTable
+from lakeproof.postgres.catalog.tables import ACTIONS, PublishedTable
 from lakeproof.postgres.catalog.unchanged import read_catalog, table_digest
 from lakeproof.postgres.checks.findings import refused_tables
 from lakeproof.postgres.checks.tables import schema_findings
@@ -50,8 +50,8 @@ from lakeproof.proof.lake.side import LakeReader, LakeSide
 from lakeproof.proof.result import ProofReport, Status, TableProof, compared
 from lakeproof.proof.source.read import UNREAD, Asked, SourceSide, read_source
 from lakeproof.proof.source.side import source_rows
-from lakeproof.proof.source.unsent import ALL_ACTIONS, differences, judge
-from lakeproof.snapshot.folder import part_key, read_snapshot
+from lakeproof.proof.source.unsent import differences, judge
+from lakeproof.snapshot.folder import find_snapshot
 from lakeproof.storage.source_lake import SourceLake
 
 _TABLES_SHOWN = 5
@@ -72,6 +72,7 @@ class OpenProof:
 
     config: Config
     source: SourceConfig
+    lake: SourceLake
     spark: SparkOnDemand
     session: SnapshotSession
     conn: Connection
@@ -79,10 +80,6 @@ class OpenProof:
     current: dict[TableName, FilledBuckets] = field(default_factory=dict)
     catalog: dict[TableName, str] = field(default_factory=dict)
     to_repair: dict[TableName, KeysToRepair] | None = None
-
-    @property
-    def lake(self) -> SourceLake:
-        return SourceLake.open(self.config.location, self.source.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
     reason = f"{len(wrong)} of {counted(number, 'bucket')} differ"
     proven = TableProof("differs", *counts, len(wrong), reason=reason, by_spark=both.side.by_spark)
     published = both.published
-    unsent = not set(ALL_ACTIONS) <= published.actions
+    unsent = published.actions != frozenset(ACTIONS)
     narrowed = wrong if unsent else to_narrow(both.source, both.lake)
     if len(narrowed) < len(wrong):
         proven = replace(proven, reason=f"{proven.reason}; the keys named are those of {len(narrowed)} of them")
@@ -247,8 +244,8 @@ def _new_file(proof: OpenProof, cut_table: CutTable) -> bool:
     """True if the table has another file than at its newest snapshot, as a TRUNCATE leaves it; call it inside a guard."""
     lake = proof.lake
     key = lake.paths.snapshot(cut_table.snapshot_incarnation, cut_table.snapshot_lsn)
-    copied = read_snapshot(lake, key).tables if lake.store.exists(part_key(key, 0)) else {}
-    then = copied.get(cut_table.version.table)
+    snapshot = find_snapshot(lake, key)
+    then = None if snapshot is None else snapshot.tables.get(cut_table.version.table)
     now = read_catalog(proof.conn, proof.source, [cut_table.version.oid]).files(cut_table.version.oid)
     # A table that was created in the stream has no snapshot; its file had the number of its OID.
     files = {cut_table.version.oid: int(cut_table.version.oid)} if then is None else then.files

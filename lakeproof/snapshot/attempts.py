@@ -31,6 +31,7 @@ from lakeproof.snapshot.copy.copying import CopyOutcome, TableCopier, largest_fi
 from lakeproof.snapshot.copy.parts import CatalogNow, SnapshotParts
 from lakeproof.snapshot.folder import SnapshotRequest
 from lakeproof.snapshot.progress import SnapshotProgress
+from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.times import now_text
 
 # The pause before the second attempt; it doubles before each further one: a person who alters a table often continues to.
@@ -48,6 +49,11 @@ class SnapshotTableReport:
     chunks: int
     seconds: float | None
     consistent_point: Lsn
+
+    @classmethod
+    def of(cls, table: SnapshotTable, point: Lsn, seconds: float | None = None) -> SnapshotTableReport:
+        """Return the report of a copy at `point`."""
+        return cls(table.rows, table.bytes, len(table.chunks), seconds, point)
 
 
 @dataclass(slots=True)
@@ -177,10 +183,8 @@ class Attempts:
             message = f"{name} was dropped, or is not published any more: skipped"
             self._context.emit("bootstrap.skipped", message, table=name.key)
         for name, table in copied.done.items():
-            chunks = len(table.document.chunks)
-            self._outcome.tables[name] = SnapshotTableReport(
-                table.document.rows, table.bytes, chunks, table.seconds, parts.consistent_point
-            )
+            report = SnapshotTableReport.of(table.document, parts.consistent_point, table.seconds)
+            self._outcome.tables[name] = report
 
     def _report_changed(self, copied: CopyOutcome, attempt: int, attempts_max: int) -> None:
         for name, error in copied.changed.items():

@@ -122,10 +122,15 @@ def read_end(lake: SourceLake, folder: str) -> SnapshotEnd | None:
 
 
 def read_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc:
-    """Return the parts of a snapshot as one document.
+    """Return the parts of a snapshot as one document; raises LakeError as `find_snapshot`, and if there is none."""
+    snapshot = find_snapshot(lake, folder)
+    if snapshot is None:
+        raise LakeError(lake.url(folder), "it has no part of a snapshot", "restore it from a backup")
+    return snapshot
 
-    Raises LakeError if there is no part, a part is damaged, or two of them have the same table.
-    """
+
+def find_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc | None:
+    """Return the same, None if there is none; raises LakeError if a part is damaged, or two of them have the same table."""
     tables: dict[TableName, SnapshotTable] = {}
     newest: SnapshotDoc | None = None
     for number in count():
@@ -138,9 +143,7 @@ def read_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc:
         if twice:
             raise LakeError(lake.url(key), f"an earlier part has {twice[0]} too", "restore it from a backup")
         tables |= newest.tables
-    if newest is None:
-        raise LakeError(lake.url(folder), "it has no part of a snapshot", "restore it from a backup")
-    return replace(newest, tables=tables)
+    return None if newest is None else replace(newest, tables=tables)
 
 
 def finished_tables(
@@ -151,8 +154,8 @@ def finished_tables(
     for folder in snapshot_folders(lake, incarnation):
         if waiting and lake.store.exists(f"{folder}/{ENTERED}"):
             continue
-        if lake.store.exists(part_key(folder, 0)):
-            snapshot = read_snapshot(lake, folder)
+        snapshot = find_snapshot(lake, folder)
+        if snapshot is not None:
             newest |= {t: FinishedCopy(folder, snapshot.consistent_point, s) for t, s in snapshot.tables.items()}
     return newest
 
@@ -194,10 +197,9 @@ def snapshot_fingerprints(lake: SourceLake, incarnation: Incarnation) -> Callabl
 
     def fingerprint(table: TableName, point: Lsn) -> str | None:
         if point not in snapshots:
-            key = lake.paths.snapshot(incarnation, point)
             # A table that was created in the stream has no snapshot.
-            exists = lake.store.exists(part_key(key, 0))
-            snapshots[point] = read_snapshot(lake, key).tables if exists else {}
+            snapshot = find_snapshot(lake, lake.paths.snapshot(incarnation, point))
+            snapshots[point] = {} if snapshot is None else snapshot.tables
         copied = snapshots[point].get(table)
         return None if copied is None else copied.fingerprint
 
@@ -206,11 +208,15 @@ def snapshot_fingerprints(lake: SourceLake, incarnation: Incarnation) -> Callabl
 
 def open_points(lake: SourceLake, incarnation: Incarnation) -> list[Lsn]:
     """Return the consistent points of snapshots that are being copied."""
-    points = []
+    return [request.consistent_point for _, request in _not_ended(lake, incarnation)]
+
+
+def _not_ended(lake: SourceLake, incarnation: Incarnation) -> Iterator[tuple[str, SnapshotRequest]]:
+    """Yield the folder and the request of each snapshot that has not ended."""
     for folder in snapshot_folders(lake, incarnation):
         request = None if lake.store.exists(end_key(folder)) else read_request(lake, folder)
-        points += [] if request is None else [request.consistent_point]
-    return points
+        if request is not None:
+            yield folder, request
 
 
 def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEnd]:
@@ -220,12 +226,10 @@ def end_abandoned(lake: SourceLake, incarnation: Incarnation) -> list[SnapshotEn
     held by one who sleeps. So the folder is closed first: whoever adds a part after that sees it, and takes the part back.
     """
     ended = []
-    for folder in snapshot_folders(lake, incarnation):
-        request = None if lake.store.exists(end_key(folder)) else read_request(lake, folder)
-        if request is None:
-            continue
+    for folder, request in _not_ended(lake, incarnation):
         lake.store.put(f"{folder}/{_CLOSING}", b"{}\n")
-        tables = read_snapshot(lake, folder).tables if lake.store.exists(part_key(folder, 0)) else {}
+        snapshot = find_snapshot(lake, folder)
+        tables = {} if snapshot is None else snapshot.tables
         named = {f"{folder}/{chunk.path}" for table in tables.values() for chunk in table.chunks}
         for key in lake.store.list(folder):
             if key.endswith(".parquet") and key not in named:

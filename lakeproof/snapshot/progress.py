@@ -153,7 +153,10 @@ class SnapshotProgress:
             "copying": self._being_copied(),
         }
         self._report(Event("bootstrap.progress", sentence(progress), fields))
-        write_progress(self._lake, progress)
+        # The chunks meet a full disk soon enough.
+        with suppress(OSError, LakeproofError):
+            document = json.dumps({"format": FORMAT, **asdict(progress)})
+            self._lake.store.put(self._lake.paths.snapshot_progress, document.encode())
 
     def _being_copied(self) -> dict[str, dict[str, int]]:
         with self._lock:
@@ -166,12 +169,6 @@ class SnapshotProgress:
         """Remove the document: the run is over."""
         with suppress(OSError, LakeproofError):
             self._lake.store.delete(self._lake.paths.snapshot_progress)
-
-
-def write_progress(lake: SourceLake, progress: CopyProgress) -> None:
-    """Replace the document; ignore a failure: the chunks meet a full disk soon enough."""
-    with suppress(OSError, LakeproofError):
-        lake.store.put(lake.paths.snapshot_progress, json.dumps({"format": FORMAT, **asdict(progress)}).encode())
 
 
 def read_progress(lake: SourceLake) -> CopyProgress | None:
@@ -252,7 +249,7 @@ def snapshot_status(lake: SourceLake, incarnation: Incarnation, *, locked: bool 
         tables=len(request.tables),
         tables_done=len(done),
         rows=sum(table.rows for table in done),
-        bytes=sum(chunk.bytes for table in done for chunk in table.chunks),
+        bytes=sum(table.bytes for table in done),
         missing=tuple(sorted(missing)),
         interrupted=None if end is None else end.interrupted,
         progress=progress

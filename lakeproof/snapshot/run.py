@@ -27,8 +27,8 @@ from lakeproof.postgres.catalog.fingerprint import CatalogReading, CommitVisibil
 from lakeproof.postgres.catalog.origins import read_horizon, read_rules
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.checks.findings import refused_tables
-from lakeproof.postgres.checks.source import examine, refuse
+from lakeproof.postgres.checks.findings import refuse, refused_tables
+from lakeproof.postgres.checks.source import examine
 from lakeproof.postgres.connections.connect import Connection, close_quietly, connect, source_errors
 from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.postgres.publications import read_publications
@@ -38,7 +38,6 @@ from lakeproof.schema import LeftOutColumn, describe_left_out
 from lakeproof.snapshot.attempts import Attempts, AttemptsOutcome, SnapshotTableReport
 from lakeproof.snapshot.context import SnapshotContext
 from lakeproof.snapshot.folder import (
-    FinishedCopy,
     SnapshotEnd,
     finished_tables,
     may_be_applied,
@@ -275,7 +274,7 @@ class SnapshotRun:
         kept = {name: finished[name] for name in names if name not in set(left)}
         if not kept or not (left or (self._abandoned.get(incarnation) and may_be_applied(self._lake, incarnation))):
             return names
-        self._kept = {name: _report_of(copy) for name, copy in kept.items()}
+        self._kept = {name: SnapshotTableReport.of(copy.table, copy.consistent_point) for name, copy in kept.items()}
         points = sorted({copy.consistent_point for copy in kept.values()})
         positions = str(points[0]) if len(points) == 1 else f"{points[0]} and later points"
         self._context.emit(
@@ -371,12 +370,6 @@ def _check_slot_is_free(slot: SlotState | None, server: ServerIdentity) -> None:
     if slot.active:
         reason = f"it is in use by process {slot.active_pid}, and this lake has no landing that it could belong to"
         raise SourceError(f"slot {slot.name}", reason, "end that process, or name another slot in the configuration")
-
-
-def _report_of(copy: FinishedCopy) -> SnapshotTableReport:
-    chunks = copy.table.chunks
-    size = sum(chunk.bytes for chunk in chunks)
-    return SnapshotTableReport(copy.table.rows, size, len(chunks), None, copy.consistent_point)
 
 
 def copy_tables(

@@ -6,13 +6,14 @@ The parts that exist are listed by `folder.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from lakeproof.field_types import Count, Digest, IncarnationField, LsnField, NumberKey, SchemaField, TableField
 from lakeproof.landing.segments.manifest import Decoded
+from lakeproof.schema import SchemaVersion
 from lakeproof.storage.document import Document, Part
 
 
@@ -56,6 +57,16 @@ class SnapshotTable(Part):
     def __post_init__(self, schema_id: str) -> None:
         if schema_id not in ("", self.version.id):
             raise ValueError(f"has the schema_id {schema_id}, but its version is {self.version.id}")
+
+    @classmethod
+    def of(cls, version: SchemaVersion, chunks: Sequence[SnapshotFile] = ()) -> SnapshotTable:
+        """Return the table of these chunks."""
+        return cls(version, sum(chunk.rows for chunk in chunks), tuple(chunks))
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(chunk.bytes for chunk in self.chunks)
 
     @property
     def row_bytes(self) -> int:

@@ -7,7 +7,7 @@ lake has a commit of a later day, as it may lack some of its changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -16,7 +16,7 @@ from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.proof.record import LakeProved, Proved, due_tables, histories_due, read_proved, read_views, views_due
+from lakeproof.proof.record import due_tables, histories_due, read_record, views_due
 from lakeproof.snapshot.folder import read_request
 from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.source_state import SourceState
@@ -85,19 +85,6 @@ def _copied_on(state: SourceState, cut: Cut, table: TableName) -> date | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LastProofs:
-    """The last proofs of a source's tables and of the views that read it."""
-
-    tables: Mapping[TableName, Proved]
-    views: Mapping[str, LakeProved]
-
-
-def last_proofs(lake: SourceLake) -> LastProofs:
-    """Return the lake's record of the last proofs."""
-    return LastProofs(read_proved(lake), read_views(lake))
-
-
-@dataclass(frozen=True, slots=True)
 class DueProofs:
     """The tables, histories and views whose turn it is in a scheduled proof."""
 
@@ -109,7 +96,7 @@ class DueProofs:
 def due_proofs(config: Config, name: str, views: Sequence[str]) -> DueProofs:
     """Return the known tables, histories and `views` whose turn it is."""
     source, lake = with_known_tables(config, name), SourceLake.open(config.location, name)
-    last, cut = last_proofs(lake), newest_cut(lake)
+    last, cut = read_record(lake), newest_cut(lake)
     in_lake = {} if cut is None else cut.tables
     rows = {table: in_lake[table].history_sum.rows for table in source.tables if table in in_lake}
     return DueProofs(

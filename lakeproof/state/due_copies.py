@@ -195,6 +195,6 @@ def already_copied(config: Config, name: str, tables: Collection[TableName]) -> 
 
 def _copied(copy: FinishedCopy | None, cut_table: CutTable | None) -> Copied:
     if copy is not None:
-        chunks = copy.table.chunks
-        return Copied(copy.consistent_point, copy.table.rows, sum(chunk.bytes for chunk in chunks), len(chunks))
+        table = copy.table
+        return Copied(copy.consistent_point, table.rows, table.bytes, len(table.chunks))
     return Copied(Lsn.ZERO if cut_table is None else cut_table.snapshot_lsn)

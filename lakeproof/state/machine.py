@@ -21,7 +21,7 @@ from lakeproof.errors import ConfigError, DefiniteError, LakeproofError
 from lakeproof.lake.spark import jars
 from lakeproof.lake.spark.jars import S3
 from lakeproof.lake.spark.java import check_java
-from lakeproof.postgres.checks.findings import Finding, Severity, error, from_error, note, warning
+from lakeproof.postgres.checks.findings import Finding, error, errors_of, from_error, note, warning
 from lakeproof.storage.open import folder_to_check, open_store
 
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -67,7 +67,7 @@ class SparkCheck:
 
 def is_refused(findings: tuple[Finding, ...]) -> bool:
     """True if a finding is an error."""
-    return any(finding.severity is Severity.ERROR for finding in findings)
+    return bool(errors_of(findings))
 
 
 def check_lake(config: Config) -> LakeCheck:

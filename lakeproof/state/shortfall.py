@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from lakeproof.config.model import Config
-from lakeproof.config.view_graph import sources_of
+from lakeproof.config.view_graph import readers_of
 from lakeproof.events import counted, listed
 from lakeproof.names import TableName
 from lakeproof.proof.record import Proved
@@ -74,8 +74,7 @@ def shortfall(config: Config, state: SourceState, now: datetime | None = None) -
 def overwritten_views(config: Config, source: str) -> dict[str, str]:
     """Return the views that read a source and whose tables somebody else has written since their cuts."""
     store = open_store(config.location)
-    reading = [view for view in config.views if source in sources_of(config.views, view)]
-    written = {view: newest_foreign_write(store, view) for view in reading}
+    written = {view.name: newest_foreign_write(store, view.name) for view in readers_of(config.views, [source])}
     return {view: reason for view, reason in written.items() if reason is not None}
 
 

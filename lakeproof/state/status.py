@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config
 from lakeproof.config.section.spark import is_local
-from lakeproof.config.view_graph import sources_of
+from lakeproof.config.view_graph import readers_of
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.records.cuts.groups import GroupCut, newest_group_cut
 from lakeproof.state.problem import Problem, Problems
@@ -68,10 +68,9 @@ def lake_status(
     """
     chosen = list(config.sources if names is None else names)
     store = open_store(config.location)
-    views = [v for v in config.views.values() if not set(chosen).isdisjoint(sources_of(config.views, v.name))]
     return StatusReport(
         sources={name: source_status(config, name, (looks or {}).get(name), sizes) for name in chosen},
-        views={view.name: view_status(config, store, view) for view in views}
+        views={view.name: view_status(config, store, view) for view in readers_of(config.views, chosen)}
         | {n: ViewStatus(n, None, {}, (Problem.of(fault),)) for n, fault in config.faulty_views.items()},
         groups={
             g: group_status(config, store, g) for g, members in config.groups.items() if set(members) & set(chosen)

@@ -16,7 +16,6 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError, LakeError, NoRoomError, TransientError
 from lakeproof.events import counted
 from lakeproof.lake.delta.log.commits import LogGapError
-from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import read_cut
 from lakeproof.lake.records.views.cuts import ViewCut, newest_view_cut, one_refresh, view_path
 from lakeproof.lake.records.views.definitions import applied_view
@@ -26,7 +25,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, Store
-from lakeproof.views.difference import compare_view
+from lakeproof.views.difference import ViewTarget, differing
 from lakeproof.views.drift import is_settled
 from lakeproof.views.read_at import ReadAt
 
@@ -58,7 +57,11 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
         with reading(session, LogGapError) as attempt:
             cuts = {source: read_cut(SourceLake(store, LakePaths(source)), number) for source, number in own.items()}
             positions = {source: read.position for source, read in cuts.items()}
-            retracted, inserted = _compare(session, store, view, cut, cuts)
+            fit(session, cut.row_bytes)
+            tables = ReadAt(cuts, cut.views, cut.external).frames(session, store.location, view)
+            target = ViewTarget(session, view, view_path(store, view.name), cut.delta_version)
+            with differing(target, tables, may_place=True) as (_, difference):
+                retracted, inserted = difference.retracted, difference.inserted
     except NoRoomError:
         raise
     except (TransientError, LakeError, ConfigError) as error:
@@ -87,11 +90,3 @@ def _newest(store: Store, view: str) -> tuple[ViewCut | None, bool]:
     with one_refresh(store):
         cut = newest_view_cut(store, view)
         return cut, cut is not None and is_settled(store, cut)
-
-
-def _compare(
-    session: SparkSession, store: Store, view: ViewConfig, cut: ViewCut, cuts: Mapping[str, Cut]
-) -> tuple[int, int]:
-    point = ReadAt(cuts, cut.views, cut.external)
-    fit(session, cut.row_bytes)
-    return compare_view(session, store, view, point.frames(session, store.location, view), cut.delta_version)

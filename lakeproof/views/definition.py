@@ -14,11 +14,9 @@ from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, HIDDEN_PREFIX, SCRATCH_PREFIX
 from lakeproof.lake.columns import needs_mapping
 from lakeproof.lake.records.views.definitions import AppliedView, read_sql
-from lakeproof.lake.rows.columns import exact_form_of_type, pick, row_digest
+from lakeproof.lake.rows.columns import digest_of_columns, pick
 from lakeproof.lake.spark.failures import reading
 from lakeproof.views.query_rules import QueryRefusedError, check_analysed, check_text
-
-_REMEDY = "correct the view's SQL file"
 
 
 def bind(session: SparkSession, view: ViewConfig, tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -45,12 +43,6 @@ def bind_again(session: SparkSession, text: str, tables: Mapping[str, DataFrame]
         frame.createOrReplaceTempView(name)
     # Only a query can be in brackets.
     return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608  (the view's SQL is the configuration)
-
-
-def digest_of_columns(rows: DataFrame, columns: list[str]) -> Column:
-    """The digest of each row over `columns`, by exact forms of their Spark types; raises ConfigError as it does."""
-    types = {field.name: field.dataType for field in rows.schema.fields}
-    return row_digest([exact_form_of_type(types[name], name) for name in columns])
 
 
 def digest_of_stored(rows: DataFrame) -> Column:
@@ -107,20 +99,14 @@ def _check_columns(view: ViewConfig, rows: DataFrame) -> None:
         seen.add(folded)
     if not seen:
         raise _refused(view, "the query has no columns")
-    with _named(view):
+    try:
         digest_of_columns(rows, rows.columns)
+    except ConfigError as error:
+        raise ConfigError(f"view {view.name}: {error.thing}", error.reason, error.remedy) from None
 
 
 def _bad_column(view: ViewConfig, column: str, reason: str) -> ConfigError:
     return ConfigError(f"view {view.name}: column {column}", reason, "give it another name with AS")
-
-
-@contextmanager
-def _named(view: ViewConfig) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"view {view.name}: {error.thing}", error.reason, error.remedy) from None
 
 
 def columns_of(rows: DataFrame) -> dict[str, str]:

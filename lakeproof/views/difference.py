@@ -22,18 +22,16 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.state import table_shape
 from lakeproof.lake.delta.versions import read_at
-from lakeproof.lake.records.views.cuts import view_path
-from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import Correction, correct
+from lakeproof.lake.rows.columns import col, digest_of_columns
+from lakeproof.lake.rows.correction import correct
 from lakeproof.lake.rows.memory import persist
 from lakeproof.names import CycleNumber
-from lakeproof.storage.store import Store
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import (
     bind,
     check_names,
     check_same_columns,
     columns_of,
-    digest_of_columns,
     digest_of_stored,
     in_order_of,
     query_errors,
@@ -41,7 +39,6 @@ from lakeproof.views.definition import (
 from lakeproof.views.incremental.collected import (
     DUP_BITS,
     OWN_FAULTS,
-    PlacedChange,
     StoredView,
     collect,
     images_of,
@@ -49,70 +46,33 @@ from lakeproof.views.incremental.collected import (
 )
 
 _STORED = scratch("stored")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewCorrection:
-    """The rows to delete, as (`_lp_key`, `_lp_dup`), and the whole rows to insert; None if there are none.
-
-    `truncate`: delete all rows. `correction` selects both; release it once they are written. `placed` has both instead, if
-    they are so few that this process has found their places.
-    """
-
-    retractions: DataFrame | None
-    insertions: DataFrame | None
-    retracted: int
-    inserted: int
-    truncate: bool = False
-    correction: Correction | None = None
-    new_columns: bool = False
-    placed: PlacedChange | None = None
+_NO_NUMBER = CycleNumber(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewTarget:
     """The view's table at `path`, its version before, and the number of this refresh; `session` is the caller's own.
 
-    `named` is the version that its newest cut names. `replaces`: it may get other columns.
+    `named` is the version that its newest cut names. `replaces`: it may get other columns. A comparison has no number.
     """
 
     session: SparkSession
     view: ViewConfig
     path: str
     before: int
-    number: CycleNumber
+    number: CycleNumber = _NO_NUMBER
     named: int = NO_VERSION
     replaces: bool = False
-
-
-def compare_view(
-    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
-) -> tuple[int, int]:
-    """Return how many rows the view's table at `version` has too many, and how many of its query's rows it lacks."""
-    target = ViewTarget(session, view, view_path(store, view.name), version, CycleNumber(0), version)
-    with differing(target, tables, may_place=True) as (_, difference):
-        return difference.retracted, difference.inserted
-
-
-@contextmanager
-def difference_by_query(
-    session: SparkSession, store: Store, view: ViewConfig, tables: Mapping[str, DataFrame], version: int
-) -> Iterator[tuple[DataFrame, ViewCorrection]]:
-    """Give the rows of the view's query, with `_lp_key`, and what its table at `version` lacks of them, for the block.
-
-    The columns may be others than the table's. Nothing is committed.
-    """
-    path = view_path(store, view.name)
-    target = ViewTarget(session, view, path, version, CycleNumber(0), version, replaces=True)
-    with differing(target, tables, may_place=False) as computed:
-        yield computed
 
 
 @contextmanager
 def differing(
     target: ViewTarget, tables: Mapping[str, DataFrame], *, may_place: bool
 ) -> Iterator[tuple[DataFrame, ViewCorrection]]:
-    """Give the rows of the view's query, with digests, and the difference, for the block; `may_place`: this process may."""
+    """Give the rows of the view's query, with digests, and the difference, for the block; nothing is committed.
+
+    `may_place`: this process may compare few rows.
+    """
     stored = None if target.before == NO_VERSION else read_at(target.session, target.path, target.before)
     desired = persist(with_digest(in_order_of(stored, bind(target.session, target.view, tables))))
     try:
@@ -146,12 +106,9 @@ def _few(target: ViewTarget, desired: DataFrame, stored: DataFrame | None) -> Vi
         if columns_of(desired) != columns_of(stored):
             return None
         view = StoredView(target.session, target.path, target.before, stored, target.number)
-        placed = whole_correction(desired, view)
+        return whole_correction(desired, view)
     except OWN_FAULTS:
         return None
-    if placed is None:
-        return None
-    return ViewCorrection(None, None, placed.retracted, placed.inserted, placed=placed.rows)
 
 
 def _difference(target: ViewTarget, desired: DataFrame, stored: DataFrame | None) -> ViewCorrection:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.config.section.upkeep import RetentionConfig
-from lakeproof.config.view_graph import sources_of
+from lakeproof.config.view_graph import readers_of, sources_of
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Event, RunControl, Stop
 from lakeproof.lake.delta.files.needed import Unread, remove_files, table_files, unneeded
@@ -63,11 +63,6 @@ class ViewsMaintained:
     damaged: Mapping[str, Unread] = field(default_factory=dict)
 
 
-def views_of(config: Config, source: str) -> list[ViewConfig]:
-    """Return the views that read the source, directly or through others."""
-    return [view for view in config.views.values() if source in sources_of(config.views, view.name)]
-
-
 def _fitting(spark: SparkOnDemand, row_bytes: int) -> SparkSession:
     """Return a session in which rows of this size have room."""
     session = spark.get().newSession()
@@ -88,13 +83,13 @@ def maintain_views(
 
     Raises TransientError, between two views or steps, if it was asked to stop.
     """
-    views, store = views_of(config, source), open_store(config.location)
+    views, store = readers_of(config.views, [source]), open_store(config.location)
     if not views:
         return ViewsMaintained()
     small, freed, busy, damaged = list[str](), SpaceReclaimed(), None, dict[str, Unread]()
     try:
         with _in_turn(store, control.stop, wait_s) as lock:
-            for name, cut in sorted(_kept(config, views, now).newest.items()):
+            for name, cut in sorted(_kept(config, store, views, now).newest.items()):
                 stop_here(source, control.stop)
                 own = SparkOnDemand(partial(_fitting, spark, cut.row_bytes), everywhere=spark.everywhere)
                 try:
@@ -108,7 +103,7 @@ def maintain_views(
                         Event("maintain.view", f"view {name}: cut {cut_made.number}, files compacted", {"view": name})
                     )
             stop_here(source, control.stop)
-            kept = _kept(config, views, now)
+            kept = _kept(config, store, views, now)
             lock.check()
             freed = freed.plus(remove_keys(store, kept.old))
             for unneeded_files in unneeded_view_files(store, kept, damaged):
@@ -135,8 +130,8 @@ def stop_here(source: str, stop: Stop) -> None:
 
 def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
     """Return what a run would do now, without a change; files that compacting would make unneeded are not counted."""
-    views, store = views_of(config, source), open_store(config.location)
-    kept, damaged, small = _kept(config, views, now), dict[str, Unread](), list[str]()
+    views, store = readers_of(config.views, [source]), open_store(config.location)
+    kept, damaged, small = _kept(config, store, views, now), dict[str, Unread](), list[str]()
     for name, cut in sorted(kept.newest.items()):
         try:
             small += [name] if is_view_fragmented(store, cut, _small_files(config, name)) else []
@@ -149,10 +144,8 @@ def views_plan(config: Config, source: str, now: datetime) -> ViewsMaintained:
     return ViewsMaintained(tuple(small), freed, damaged=damaged)
 
 
-def _kept(config: Config, views: list[ViewConfig], now: datetime) -> KeptCuts:
-    return kept_cuts(
-        open_store(config.location), {v.name: max(p.cuts_s for p in _policies(config, v.name)) for v in views}, now
-    )
+def _kept(config: Config, store: Store, views: list[ViewConfig], now: datetime) -> KeptCuts:
+    return kept_cuts(store, {v.name: max(p.cuts_s for p in _policies(config, v.name)) for v in views}, now)
 
 
 def _small_files(config: Config, view: str) -> int:
@@ -234,9 +227,9 @@ def optimize_view(spark: AnySpark, store: Store, cut: ViewCut, small_files: int,
 
 
 def unneeded_view_files(store: Store, kept: KeptCuts, damaged: dict[str, Unread]) -> Iterator[list[tuple[str, int]]]:
-    """The files of views that nothing needs from the version on that their oldest kept cut names: a list for each view.
+    """Yield the files of views that nothing needs from the version on that their oldest kept cut names: a list for each.
 
-    None for a table that does not reach the newest cut's version: it was moved away, and the next refresh decides what
+    None of a table that does not reach the newest cut's version: it was moved away, and the next refresh decides what
     it is; nor of one that can't be read, which is added to `damaged`.
     """
     for view, cut in sorted(kept.oldest.items()):

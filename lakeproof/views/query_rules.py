@@ -13,12 +13,11 @@ refresh then corrects the view to one of the answers.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.spark.jvm import Jvm
-from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name, is_bound
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, analysed_plan, class_name, is_bound
 
 # Functions in FROM that read nothing but their arguments; Delta's `table_changes` and readers of files are none.
 _TABLE_FUNCTIONS = frozenset(
@@ -89,8 +88,7 @@ def check_analysed(session: SparkSession, rows: DataFrame, names: Collection[str
     """Raise QueryRefusedError unless `rows` reads the temporary views `names` alone, and always gives the same answer."""
     trees = Trees(session)
     bound = {name.lower() for name in names}
-    plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
-    for node in trees.plans(plan, lambda n: is_bound(n, bound)):
+    for node in trees.plans(analysed_plan(rows), lambda n: is_bound(n, bound)):
         kind = class_name(node)
         if kind == "Sample":
             raise QueryRefusedError("it takes a random sample (TABLESAMPLE)")

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,7 +29,7 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
-from lakeproof.lake.delta.committer import Applied, CommitInfo
+from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, engine_versions, newest_view_cut
@@ -38,11 +38,12 @@ from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
 from lakeproof.lake.spark.jvm import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import query_errors
-from lakeproof.views.difference import ViewCorrection, ViewTarget, differing, with_dup
-from lakeproof.views.incremental.strategies import Partial, partial_correction
-from lakeproof.views.read_at import StagedRows, ViewInputs
+from lakeproof.views.difference import ViewTarget, differing, with_dup
+from lakeproof.views.incremental.strategies import partial_correction
+from lakeproof.views.read_at import ViewInputs
 
 
 def refresh_view(
@@ -66,9 +67,12 @@ def refresh_view(
     with counting() as scanned:
         partial, reason = partial_correction(target, inputs, newest, sha256) if staged is None else (None, None)
         if staged is not None:
-            done = _from_staged(target, inputs, staged.correction)
+            version, done = _commit_numbered(target, inputs, staged.correction)
+        elif partial is not None:
+            with partial.kept, query_errors(session, view):
+                version, done = _commit_numbered(target, inputs, partial.correction)
         else:
-            done = _as_a_whole(target, inputs) if partial is None else _from_changes(target, inputs, partial)
+            version, done = _as_a_whole(target, inputs)
     put_definition(store, definition)
     whole = newest if partial is not None else None
     return end_view_cycle(
@@ -76,7 +80,7 @@ def refresh_view(
         lambda created_at: ViewCut(
             number=cycle.number,
             view=view.name,
-            delta_version=done.version,
+            delta_version=version,
             definition_sha256=sha256,
             replaced_sha256=None if inputs.takes_back else _replaced(newest, sha256),
             sources=inputs.cuts,
@@ -84,7 +88,7 @@ def refresh_view(
             retracted=done.retracted,
             created_at=created_at,
             refresh=inputs.refresh,
-            strategy=_strategy(partial, staged),
+            strategy="staged" if staged is not None else "full" if partial is None else partial.strategy,
             reason=reason,
             changed_rows=None if partial is None else partial.changed_rows,
             rows_read=scanned.rows,
@@ -104,59 +108,30 @@ def _replaced(newest: ViewCut | None, sha256: str) -> str | None:
     return newest.replaced_sha256
 
 
-def _strategy(partial: Partial | None, staged: StagedRows | None) -> str:
-    if staged is not None:
-        return "staged"
-    return "full" if partial is None else partial.strategy
+def _commit_numbered(target: ViewTarget, inputs: ViewInputs, correction: ViewCorrection) -> tuple[int, ViewCorrection]:
+    """Commit a correction whose insertions are without `_lp_dup`; return the version after it, and the correction."""
+    if correction.insertions is not None:
+        correction = replace(correction, insertions=with_dup(correction.insertions, target.number))
+    return _commit(target, correction, inputs.cuts), correction
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The version after a refresh, and its rows."""
-
-    version: int
-    inserted: int
-    retracted: int
-
-
-def _from_changes(target: ViewTarget, inputs: ViewInputs, partial: Partial) -> _Done:
-    insertions = None if partial.insertions is None else with_dup(partial.insertions, target.number)
-    correction = ViewCorrection(
-        partial.retractions, insertions, partial.retracted, partial.inserted, placed=partial.placed
-    )
-    try:
-        with query_errors(target.session, target.view):
-            applied = _commit(target, correction, inputs.cuts)
-    finally:
-        partial.kept.close()
-    return _Done(applied.version, partial.inserted, partial.retracted)
-
-
-def _from_staged(target: ViewTarget, inputs: ViewInputs, staged: ViewCorrection) -> _Done:
-    insertions = None if staged.insertions is None else with_dup(staged.insertions, target.number)
-    applied = _commit(target, replace(staged, insertions=insertions), inputs.cuts)
-    return _Done(applied.version, staged.inserted, staged.retracted)
-
-
-def _as_a_whole(target: ViewTarget, inputs: ViewInputs) -> _Done:
+def _as_a_whole(target: ViewTarget, inputs: ViewInputs) -> tuple[int, ViewCorrection]:
+    """Commit what the table lacks of the query's rows; return as above."""
     with differing(target, inputs.tables, may_place=True) as (desired, difference):
         with query_errors(target.session, target.view):
-            applied = _commit(target, difference, inputs.cuts)
+            version = _commit(target, difference, inputs.cuts)
         if difference.correction is not None:
             note_scans(difference.correction.net)
         note_scans(desired)
-    return _Done(applied.version, difference.inserted, difference.retracted)
+    return version, difference
 
 
-def _commit(
-    target: ViewTarget,
-    correction: ViewCorrection,
-    sources: Mapping[str, CycleNumber],
-) -> Applied:
+def _commit(target: ViewTarget, correction: ViewCorrection, sources: Mapping[str, CycleNumber]) -> int:
+    """Return the table's version after the correction."""
     placed = correction.placed
     nothing = correction.retractions is None and correction.insertions is None and not correction.truncate
     if nothing and placed is None and target.before != NO_VERSION:
-        return Applied(target.before, 0, 0)
+        return target.before
     name = target.view.name
     metadata = json.dumps({"view": name, "number": target.number, "sources": dict(sources)}, sort_keys=True)
     removed: Removed[DataFrame] | AllRows | None = None
@@ -169,7 +144,7 @@ def _commit(
     request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
     try:
         if placed is not None:
-            return with_files(request, placed.before, placed.places).commit()
-        return apply_change(target.session, request)
+            return with_files(request, placed.before, placed.places).commit().version
+        return apply_change(target.session, request).version
     except Unsupported as error:
         raise ConfigError(f"view {name}", str(error), "CAST it in the query") from None

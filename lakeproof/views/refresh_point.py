@@ -90,7 +90,7 @@ class Point:
         for place, version in cut.external.items():
             if not self._external.keep(place, version):
                 raise _other_point(f"external table {place}")
-        self._note(cut)
+        self._take_version(cut)
 
     def _take(self, source: str, cut: Cut | None) -> None:
         taken = self._cuts.setdefault(source, cut)
@@ -100,9 +100,9 @@ class Point:
     def brought_up(self, cut: ViewCut) -> None:
         """Note what a view has become, if another reads it."""
         if any(cut.view in view.views.values() for view in self.config.views.values()):
-            self._note(cut)
+            self._take_version(cut)
 
-    def _note(self, cut: ViewCut) -> None:
+    def _take_version(self, cut: ViewCut) -> None:
         shape = table_shape(view_path(self.store, cut.view), cut.delta_version)
         self._versions[cut.view] = ViewVersion(cut.delta_version, shape.metadata["id"], cut.row_bytes)
 
@@ -159,7 +159,9 @@ class ExternalTables:
 def _pin(session: SparkSession, config: Config, table: ExternalTable) -> ExternalVersion:
     thing = f"external table {table}"
     if table.kind == "delta":
-        _check_place(config, table, thing)
+        # Before Spark is asked, which would say it in its own words.
+        if _newest(config, table.place, thing) == NO_VERSION:
+            raise LakeError(thing, "there is no Delta table in this place, or nobody may read it", _CONVERT)
         name = f"delta.{quoted(table.place)}"
     else:
         name = ".".join(quoted(part) for part in table.place.split("."))
@@ -171,12 +173,6 @@ def _pin(session: SparkSession, config: Config, table: ExternalTable) -> Externa
     if version == NO_VERSION:
         raise LakeError(thing, "its log has no version", "see whether somebody is writing it, then refresh again")
     return ExternalVersion(path, detail.table_id, version)
-
-
-def _check_place(config: Config, table: ExternalTable, thing: str) -> None:
-    """Raise LakeError for a place that has no Delta table, before Spark is asked in its own words."""
-    if _newest(config, table.place, thing) == NO_VERSION:
-        raise LakeError(thing, "there is no Delta table in this place, or nobody may read it", _CONVERT)
 
 
 def _newest(config: Config, path: str, thing: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,12 +28,12 @@ from lakeproof.lake.records.views.definitions import (
     put_definition,
     put_preview,
 )
-from lakeproof.lake.rows.columns import col
+from lakeproof.lake.rows.columns import col, digest_of_columns
 from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.definition import digest_of_columns
-from lakeproof.views.difference import ViewCorrection, difference_by_query
+from lakeproof.views.correction import ViewCorrection
+from lakeproof.views.difference import ViewTarget, differing
 from lakeproof.views.read_at import StagedRows, ViewInputs
 
 # A sample shows this many columns, and this many characters of a value.
@@ -47,16 +47,6 @@ class SampleRow:
 
     comes: bool
     values: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Differing:
-    """The rows that differ by the columns that stay, as frames and as counts."""
-
-    insertions: DataFrame | None
-    retractions: DataFrame | None
-    inserted: int
-    retracted: int
 
 
 @dataclass(slots=True)
@@ -95,15 +85,16 @@ def preview_view(  # noqa: PLR0917  the view by its new definition, what it read
     `session` is the caller's own. Returns up to `samples` rows to come, and as many to go. Raises as `refresh_view`.
     """
     definition, name = ViewDefinition.of(view), new_preview_id()
-    with difference_by_query(session, store, view, inputs.tables, cut.delta_version) as (desired, difference):
+    target = ViewTarget(session, view, view_path(store, view.name), cut.delta_version, replaces=True)
+    with differing(target, inputs.tables, may_place=False) as (desired, difference):
         stored = read_view(session, store, cut)
         columns = _Columns.of(desired, stored)
         staged = _stage(store, view.name, name, difference)
         compared = _by_what_stays(desired, stored, columns) if columns.change else nullcontext(_as_it_is(difference))
-        with compared as differing:
+        with compared as shown:
             rows = [
-                *_sampled(differing.insertions, samples, comes=True),
-                *_sampled(differing.retractions, samples, comes=False),
+                *_sampled(shown.insertions, samples, comes=True),
+                *_sampled(shown.retractions, samples, comes=False),
             ]
     preview = ViewPreview(
         id=name,
@@ -114,8 +105,8 @@ def preview_view(  # noqa: PLR0917  the view by its new definition, what it read
         sources=inputs.cuts,
         views=inputs.point.views,
         external=inputs.point.external,
-        inserted=differing.inserted,
-        retracted=differing.retracted,
+        inserted=shown.inserted,
+        retracted=shown.retracted,
         rewritten=difference.inserted if difference.truncate else None,
         added=columns.added,
         dropped=columns.dropped,
@@ -162,23 +153,23 @@ def _read(session: SparkSession, store: Store, preview: ViewPreview, part: str) 
     return session.read.parquet(store.url(folder)) if written else None
 
 
-def _as_it_is(difference: ViewCorrection) -> _Differing:
-    retractions = None if difference.correction is None else difference.correction.retractions
-    return _Differing(difference.insertions, retractions, difference.inserted, difference.retracted)
+def _as_it_is(difference: ViewCorrection) -> ViewCorrection:
+    """Return the same with the whole rows that go."""
+    return replace(difference, retractions=None if difference.correction is None else difference.correction.retractions)
 
 
 @contextmanager
-def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> Iterator[_Differing]:
+def _by_what_stays(desired: DataFrame, stored: DataFrame, columns: _Columns) -> Iterator[ViewCorrection]:
     """Compare by the columns that stay alone, for the block: a row that only gets a column more does not differ."""
     if not columns.stay:
-        yield _Differing(desired, stored, desired.count(), stored.count())
+        yield ViewCorrection(stored, desired, stored.count(), desired.count())
         return
     sides = [rows.select(*map(col, columns.stay)) for rows in (desired, stored)]
     now, then = (rows.withColumn(KEY, digest_of_columns(rows, columns.stay)) for rows in sides)
     correction = correct(now, then, KEY)
     try:
         retracted, inserted = correction.counts()
-        yield _Differing(correction.insertions, correction.retractions, inserted, retracted)
+        yield ViewCorrection(correction.retractions, correction.insertions, retracted, inserted)
     finally:
         correction.release()
 

@@ -47,10 +47,10 @@ class ViewReport:
     """
 
     view: str
-    cut: CycleNumber | None
-    delta_version: int | None
-    inserted: int
-    retracted: int
+    cut: CycleNumber | None = None
+    delta_version: int | None = None
+    inserted: int = 0
+    retracted: int = 0
     sources: Mapping[str, tuple[CycleNumber, Lsn]] = field(default_factory=dict)
     stands_still: str | None = None
     strategy: str | None = None
@@ -105,7 +105,7 @@ def faulty_views(config: Config, view: str | Collection[str] | None, report: Rep
     """Return a report of each view of a refresh whose section has mistakes: it stands still, and all other views go on."""
     names = config.faulty_views if view is None else [view] if isinstance(view, str) else view
     chosen = [name for name in config.faulty_views if name in names]
-    reports = [ViewReport(n, None, None, 0, 0, stands_still=str(config.faulty_views[n])) for n in chosen]
+    reports = [ViewReport(n, stands_still=str(config.faulty_views[n])) for n in chosen]
     for view_report in reports:
         report(_event(view_report))
     return reports
@@ -139,7 +139,7 @@ class _Run:
         except (LakeError, ConfigError) as error:
             if raises or concerns_all(error):
                 raise
-            report = ViewReport(name, None, None, 0, 0, stands_still=str(error))
+            report = ViewReport(name, stands_still=str(error))
         if report.stands_still is not None:
             self.point.stop(name, report.stands_still)
         return report
@@ -148,7 +148,7 @@ class _Run:
         point, location = self.point, self.config.location
         why = point.why_still(view)
         if why is not None:
-            return ViewReport(view.name, None, None, 0, 0, stands_still=why)
+            return ViewReport(view.name, stands_still=why)
         cuts, read = point.cuts_of(view), point.read_at(session, view)
         fit(session, read.row_bytes(view), views_at_once(session, self.config.views_at_once))
         numbers = {source: cut.number for source, cut in cuts.items()}

@@ -18,7 +18,7 @@ from lakeproof.errors import LakeError
 from lakeproof.events import silent
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.proof.record import read_proved
+from lakeproof.proof.record import read_record
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.damage import alter, data_files
@@ -80,7 +80,7 @@ def test_damage_to_history_is_found(database: Database, spark: SparkSession, tmp
     assert damaged.lake is not None
     actual = {t.name: p.status for t, p in damaged.lake.histories.items()}
     assert actual == dict.fromkeys(("altered", "doubled", "lost", "bag"), "damaged") | {"changed": "equal"}
-    recorded = read_proved(lake)
+    recorded = read_record(lake).tables
     assert {t.name: p.history.status for t, p in recorded.items() if p.history is not None} == actual
 
     before = newest_cut(lake)

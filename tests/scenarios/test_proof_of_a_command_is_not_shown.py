@@ -17,7 +17,7 @@ from lakeproof.events import RunControl
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.lake.history import HistoryProof
-from lakeproof.proof.record import read_proved, record
+from lakeproof.proof.record import read_record, record
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.audit import ViewProof
@@ -114,7 +114,7 @@ def test_a_proof_by_a_command_is_shown_once(ticks: Ticks) -> None:
     ]  # fmt: skip
     assert [ticks.tick() for _ in range(3)] == [[], [], []]
 
-    shown, recorded = ticks.newest(CURRENT), read_proved(_lake(ticks.config))[ORDERS]
+    shown, recorded = ticks.newest(CURRENT), read_record(_lake(ticks.config)).tables[ORDERS]
     assert shown.passed
     assert shown.description == f"7 rows equal at 0/200; proved outside of Dagster, by {recorded.by}"
     assert {"compared_at_lsn", "verified_at", "recorded_at", "recorded_by", "source_rows"} <= shown.metadata.keys()

@@ -155,7 +155,7 @@ class _Copies:
                 part = self._snapshot(folder)
                 return SnapshotEntry(copy, part.consistent_point, part.tables[table], unreadable, keeps)
             case Created(version) as created:
-                return SnapshotEntry(created, intent.from_lsn, SnapshotTable(version, 0, ()), unreadable, keeps)
+                return SnapshotEntry(created, intent.from_lsn, SnapshotTable.of(version), unreadable, keeps)
             case Keys(folder):
                 keyed = self._keyed(folder)
                 return KeyedEntry(folder, keyed.consistent_point, keyed.tables[table])

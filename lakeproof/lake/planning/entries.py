@@ -49,10 +49,9 @@ from lakeproof.snapshot.folder import (
     ENTERED,
     FinishedCopy,
     end_key,
+    find_snapshot,
     finished_tables,
     may_be_applied,
-    part_key,
-    read_snapshot,
     snapshot_folders,
 )
 from lakeproof.snapshot.state import SnapshotTable
@@ -85,9 +84,9 @@ def mark_consumed(lake: SourceLake, cut: Cut) -> None:
     for folder in snapshot_folders(lake, cut.incarnation):
         if lake.store.exists(f"{folder}/{ENTERED}") or not lake.store.exists(end_key(folder)):
             continue
-        tables = read_snapshot(lake, folder) if lake.store.exists(part_key(folder, 0)) else None
-        point = None if tables is None else (cut.incarnation, tables.consistent_point)
-        if tables is None or point is None or not any(waits(cut, t, point) for t in tables.tables):
+        copied = find_snapshot(lake, folder)
+        point = None if copied is None else (cut.incarnation, copied.consistent_point)
+        if copied is None or point is None or not any(waits(cut, t, point) for t in copied.tables):
             mark = _Entered(cut.number, now_text()).to_bytes()
             with suppress(AlreadyExistsError):
                 lake.store.put_if_absent(f"{folder}/{ENTERED}", mark)
@@ -105,11 +104,11 @@ def entered_chunks(lake: SourceLake, cut: Cut | None) -> list[str]:
     for incarnation in incarnations(lake):
         for folder in snapshot_folders(lake, incarnation) if incarnation <= cut.incarnation else ():
             chunks = {key for key in lake.store.list(folder) if key.endswith(".parquet")}
-            if not chunks or not lake.store.exists(part_key(folder, 0)):
+            snapshot = find_snapshot(lake, folder) if chunks else None
+            if snapshot is None:
                 continue
-            part = read_snapshot(lake, folder)
-            for table, copied in part.tables.items():
-                if incarnation < cut.incarnation or not waits(cut, table, (incarnation, part.consistent_point)):
+            for table, copied in snapshot.tables.items():
+                if incarnation < cut.incarnation or not waits(cut, table, (incarnation, snapshot.consistent_point)):
                     keys += [key for c in copied.chunks if (key := f"{folder}/{c.path}") in chunks]
     return keys
 
@@ -145,7 +144,7 @@ class CreatedTable:
     @property
     def pending(self) -> FinishedCopy:
         """Return the same as a snapshot without a row, which is in no folder."""
-        return FinishedCopy("", self.lower_lsn, SnapshotTable(self.version, 0, ()))
+        return FinishedCopy("", self.lower_lsn, SnapshotTable.of(self.version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +285,7 @@ def entering_until(
     taken: list[TableName] = []
     copy_bytes = 0
     for table in waiting:
-        copy_bytes += sum(chunk.bytes for chunk in entrants[table].copy.table.chunks)
+        copy_bytes += entrants[table].copy.table.bytes
         if taken and (len(taken) >= limit.tables or copy_bytes > limit.copy_bytes):
             stop = max(start, entrants[taken[-1]].place)
             break

@@ -125,13 +125,14 @@ def digest_bits(digest: SparkColumn) -> SparkColumn:
     return F.conv(F.substring(digest, 1, 15), 16, 10).cast("long")
 
 
-def exact_form_of_type(data_type: T.DataType, name: str) -> SparkColumn:
-    """The framed exact form of a Spark value by its own type: for views, whose columns have no PostgreSQL type.
+def digest_of_columns(rows: DataFrame, columns: Sequence[str]) -> SparkColumn:
+    """The digest of each row over `columns`, by the exact forms of Spark's types: a view's have none of PostgreSQL's.
 
     Arrays and structs are represented by their elements, maps by their sorted entries. Raises ConfigError for a type
     that has no exact form (variant, intervals, user-defined types).
     """
-    return F.expr(framed(_text_of_type(data_type, quoted(name), name, 0)))
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    return row_digest([F.expr(framed(_text_of_type(types[name], quoted(name), name, 0))) for name in columns])
 
 
 def _text_of_kind(column: Column) -> str:

@@ -261,7 +261,7 @@ def observe_catalog(
         with one_snapshot(conn):
             # This statement takes the snapshot before it calls the function: what the snapshot sees is in the WAL by then.
             upper_lsn = end_of_wal(conn)
-            fingerprint = _fingerprint(conn, names, None)
+            fingerprint = read_at_snapshot(conn, names)
             rules = read_rules(conn, names)
             created_tables = created(fingerprint, rules)
         return CatalogReading(fingerprint, visibility.lower_lsn, upper_lsn, rules, read_horizon(conn), created_tables)
@@ -269,8 +269,31 @@ def observe_catalog(
 
 def read_at_snapshot(conn: Connection, names: Iterable[str], only: Iterable[Oid] | None = None) -> Fingerprint:
     """Read the catalog as the transaction of `conn` sees it (only tables `only`, if given). Raises as `source_errors`."""
+    version, values = conn.info.server_version, {"names": list(names)}
+    filters = version >= 150000
+    generated = "p.pubgencols::text" if version >= 180000 else "'n'"
+    query = _sql(
+        _TABLES,
+        filter="pg_catalog.md5(r.prqual::text)" if filters else "NULL::text",
+        listed="r.prattrs::int2[]" if filters else "NULL::int2[]",
+        by_schema=_BY_SCHEMA.format() if filters else "",
+    )
     with source_errors("the source's catalog"):
-        return _fingerprint(conn, list(names), None if only is None else sorted(only))
+        publications = rows(conn, _sql(_PUBLICATIONS, generated=generated), values)
+        lines = rows(conn, query, {**values, "only": None if only is None else sorted(only)})
+        tables = [_table(row) for row in lines]
+        types = _types(conn, tables)
+    return Fingerprint(
+        {table.oid: table for table in tables},
+        types,
+        {
+            int(row["oid"]): PublicationFacts(
+                row["name"], int(row["owner"]), row["operations"], row["via_root"], row["all_tables"],
+                row["generated"], row["epoch"],
+            )
+            for row in publications
+        },
+    )  # fmt: skip
 
 
 def existing(conn: Connection, oids: Iterable[Oid]) -> frozenset[Oid]:
@@ -291,31 +314,6 @@ def _writers(conn: Connection) -> tuple[Lsn, frozenset[str]]:
 def end_of_wal(conn: Connection) -> Lsn:
     """Return the end of the WAL written so far. Raises psycopg.Error."""
     return Lsn.parse(str(rows(conn, _NOW)[0]["at"]))
-
-
-def _fingerprint(conn: Connection, names: list[str], only: list[Oid] | None) -> Fingerprint:
-    version = conn.info.server_version
-    filters = version >= 150000
-    generated = "p.pubgencols::text" if version >= 180000 else "'n'"
-    publications = rows(conn, _sql(_PUBLICATIONS, generated=generated), {"names": names})
-    query = _sql(
-        _TABLES,
-        filter="pg_catalog.md5(r.prqual::text)" if filters else "NULL::text",
-        listed="r.prattrs::int2[]" if filters else "NULL::int2[]",
-        by_schema=_BY_SCHEMA.format() if filters else "",
-    )
-    tables = [_table(row) for row in rows(conn, query, {"names": names, "only": only})]
-    return Fingerprint(
-        {table.oid: table for table in tables},
-        _types(conn, tables),
-        {
-            int(row["oid"]): PublicationFacts(
-                row["name"], int(row["owner"]), row["operations"], row["via_root"], row["all_tables"],
-                row["generated"], row["epoch"],
-            )
-            for row in publications
-        },
-    )  # fmt: skip
 
 
 def _sql(template: str, **parts: str) -> SQL:

@@ -28,6 +28,8 @@ from lakeproof.values.catalog_kinds import CatalogType, make_column
 
 INSERTS_SUFFIX = "_inserts"
 _LOCKED_SHOWN = 5
+# What marks an identity's index in pg_index.
+INDEX_FLAGS = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}
 
 
 def publications_of(conn: Connection, source: SourceConfig) -> list[str]:
@@ -59,9 +61,7 @@ def read_tables(
             published = [row for row in published if TableName(row["schema"], row["name"]) in only]
         oids = sorted({int(row["oid"]) for row in published})
         facts = _read_facts(conn, oids)
-    entries: dict[int, list[Row]] = defaultdict(list)
-    for row in published:
-        entries[int(row["oid"])].append(row)
+    entries = by_oid(published, "oid")
     return _published_tables({oid: entries[oid] for oid in oids}, facts, source, refused)
 
 
@@ -141,7 +141,7 @@ class _Facts:
 
     def identity_index(self, oid: int, identity: Identity) -> list[str]:
         """Return the names of the identity index's columns in the index's order; empty if there is no index."""
-        flag = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}.get(identity)
+        flag = INDEX_FLAGS.get(identity)
         indexes = [row["columns"] for row in self.indexes[oid] if flag is not None and row[flag]]
         return list(indexes[0]) if indexes else []
 
@@ -156,15 +156,16 @@ def _read_facts(conn: Connection, oids: Sequence[int]) -> _Facts:
     with_rows = sorted({*oids, *(int(row["oid"]) for row in leaves)})
     return _Facts(
         relations={int(row["oid"]): row for row in rows(conn, queries.RELATIONS, values)},
-        columns=_by(columns, "attrelid"),
-        indexes=_by(rows(conn, queries.INDEXES, {"oids": with_rows}), "indrelid"),
-        leaves=_by(leaves, "root"),
+        columns=by_oid(columns, "attrelid"),
+        indexes=by_oid(rows(conn, queries.INDEXES, {"oids": with_rows}), "indrelid"),
+        leaves=by_oid(leaves, "root"),
         types=read_types(conn, type_oids),
         sends_generated=conn.info.server_version >= SENDS_GENERATED,
     )
 
 
-def _by(lines: Iterable[Row], name: str) -> dict[int, list[Row]]:
+def by_oid(lines: Iterable[Row], name: str) -> dict[int, list[Row]]:
+    """Return the rows of the catalog by the OID in their column `name`; none for any other."""
     result: dict[int, list[Row]] = defaultdict(list)
     for row in lines:
         result[int(row[name])].append(row)

@@ -10,7 +10,6 @@ after it; the present catalog is always one from after it. A dropped type is tak
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,12 +21,10 @@ from lakeproof.names import Oid, TableName
 from lakeproof.pgoutput.messages import Relation
 from lakeproof.postgres.catalog import queries
 from lakeproof.postgres.catalog.fingerprint import type_of_line
-from lakeproof.postgres.catalog.published import configured, identifying_columns, read_types
+from lakeproof.postgres.catalog.published import INDEX_FLAGS, by_oid, configured, identifying_columns, read_types
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.values.catalog_kinds import CatalogType, make_column, unknown_column
-
-_INDEXES = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +56,10 @@ def read_now(conn: Connection, relations: Collection[Relation]) -> dict[Oid, Tab
     with source_errors("the source's catalog"), one_snapshot(conn):
         indexes = rows(conn, queries.IDENTITY_NUMBERS, {"oids": oids})
         types = read_types(conn, type_oids)
-        of_all = rows(conn, queries.LINES, {"oids": oids})
-    lines: dict[int, list[Row]] = defaultdict(list)
-    for line in of_all:
-        lines[int(line["oid"])].append(line)
+        lines = by_oid(rows(conn, queries.LINES, {"oids": oids}), "oid")
     index: dict[tuple[int, Identity], tuple[int, ...]] = {}
     for row in indexes:
-        for identity, flag in _INDEXES.items():
+        for identity, flag in INDEX_FLAGS.items():
             if row[flag]:
                 index.setdefault((int(row["oid"]), identity), tuple(row["numbers"]))
     return {
@@ -94,7 +88,7 @@ def version_of(
     before, after = _before(around, relation.oid), _after(around, relation, now)
     numbers = numbers_of(sent, before, after)
     config = source.table_config(table)
-    indexed = relation.identity in (Identity.DEFAULT, Identity.INDEX)
+    indexed = relation.identity in INDEX_FLAGS
     columns: list[Column] = []
     for column, number in zip(relation.columns, numbers, strict=True):
         type_ = now.types.get(int(column.type_oid)) or _type_then(around, int(column.type_oid))
@@ -130,9 +124,7 @@ def _version_in(
 ) -> SchemaVersion:
     table = reading.tables[oid]
     config, identity = source.table_config(table.table), Identity(table.identity)
-    numbers: Sequence[int] = ()
-    if identity in (Identity.DEFAULT, Identity.INDEX):
-        numbers = table.key_numbers
+    numbers = table.key_numbers if identity in INDEX_FLAGS else ()
     columns: list[Column] = []
     for c in reading.sent(table):
         facts = reading.types.get(c.type_oid)

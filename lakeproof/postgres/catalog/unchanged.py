@@ -26,7 +26,7 @@ from lakeproof.postgres.connections.connect import Connection
 _Facts: TypeAlias = tuple[object, ...]
 
 
-def read_catalog(conn: Connection, source: SourceConfig, tables: Collection[Oid] | None = None) -> Fingerprint:
+def read_catalog(conn: Connection, source: SourceConfig, tables: Collection[Oid]) -> Fingerprint:
     """Read the catalog as `conn` sees it: now, or at its transaction's snapshot. Raises as `source_errors`."""
     return read_at_snapshot(conn, publications_of(conn, source), tables)
 

@@ -61,9 +61,14 @@ def from_error(failure: LakeproofError) -> Finding:
     return replace(error(failure.thing, failure.reason, failure.remedy), transient=isinstance(failure, TransientError))
 
 
+def errors_of(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that are errors."""
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
+
+
 def refused_tables(findings: Iterable[Finding]) -> dict[TableName, TableError]:
     """Return the refused tables, each with all its errors; raise as `refuse` if an error is about no single table."""
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    errors = errors_of(findings)
     if any(finding.table is None for finding in errors):
         refuse(errors)
     refused: dict[TableName, TableError] = {}
@@ -78,7 +83,7 @@ def refused_tables(findings: Iterable[Finding]) -> dict[TableName, TableError]:
 
 def refuse(findings: Iterable[Finding]) -> None:
     """Raise one SourceError that names every finding that is an error; do nothing if none is."""
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    errors = errors_of(findings)
     if not errors:
         return
     first, *others = errors

@@ -19,7 +19,7 @@ from lakeproof.events import counted, listed
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.catalog.tables import PublishedTable
-from lakeproof.postgres.checks.findings import Finding, error, from_error, note, refuse, warning
+from lakeproof.postgres.checks.findings import Finding, error, from_error, note, warning
 from lakeproof.postgres.checks.privileges import as_identifier, lacks_for_publishing, role_name
 from lakeproof.postgres.checks.tables import table_findings
 from lakeproof.postgres.connections.connect import Connection, Row, rows, source_errors
@@ -27,8 +27,6 @@ from lakeproof.postgres.connections.pooler import is_pooled, server_of
 from lakeproof.postgres.connections.security import is_exposed
 from lakeproof.postgres.replication_slot import SlotState, name_problem, read_slot, slot_problem
 from lakeproof.postgres.server import identify
-
-__all__ = ["Finding", "examine", "examine_server", "refuse"]
 
 _OUR_NAME = "lakeproof"
 # Row filters, column lists and publications of whole schemas.
@@ -110,6 +108,7 @@ def examine_server(conn: Connection, source: SourceConfig, *, role: bool = True)
 
 
 def _gather(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """Return the findings of a check; one that ends with an error has found that, too."""
     findings: list[Finding] = []
     try:
         findings.extend(check())

@@ -25,7 +25,7 @@ and forgotten; so it has a timeout, and its error names them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -160,15 +160,13 @@ class SnapshotSession:
             raise
         return conn
 
-    @contextmanager
-    def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> Iterator[None]:
+    def hold(self, conn: Connection, table: PublishedTable, leaves: Sequence[Leaf]) -> AbstractContextManager[None]:
         """Hold a transaction on `conn` that sees `leaves` as at the snapshot: lock them, then compare their files.
 
         `conn` must be idle and in autocommit mode, and is so again afterwards. Raises TableChangedError if a file is a
         different one now, or the lock could not be taken, else as `source_errors`.
         """
-        with self._locking(conn, [(table, leaves)], waits=True):
-            yield
+        return self._locking(conn, [(table, leaves)], waits=True)
 
     @contextmanager
     def guard(self, conn: Connection, source: SourceConfig, *tables: PublishedTable) -> Iterator[None]:
@@ -221,7 +219,7 @@ class SnapshotSession:
         try:
             set_for_session(holder, {"lock_timeout": f"{self._lock_timeout_ms}ms"})
             holder.execute(SQL("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"))
-            self.consistent_point = create_slot(holder, self.slot, temporary=self.temporary, snapshot="use")
+            self.consistent_point = create_slot(holder, self.slot, temporary=self.temporary)
             row = holder.execute(SQL("SELECT pg_catalog.pg_export_snapshot()")).fetchone()
         except psycopg.errors.LockNotAvailable:
             raise _blocked(self._dsn, self.slot, self._lock_timeout_ms) from None

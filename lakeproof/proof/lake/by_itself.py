@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from lakeproof.concurrently import few_at_a_time
 from lakeproof.config.model import Config
 from lakeproof.config.table_names import table_text
+from lakeproof.config.view_graph import readers_of
 from lakeproof.errors import LakeError
-from lakeproof.events import Event, RunControl, Stop
+from lakeproof.events import Event, RunControl
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.proof.compare import FilledBuckets
 from lakeproof.proof.lake.history import HistoryProof, check_history, prove_history
 from lakeproof.proof.lake.side import LakeReader
-from lakeproof.proof.record import histories_due, read_proved, read_views, views_due
+from lakeproof.proof.record import histories_due, read_record, views_due
 from lakeproof.proof.result import LakeProof
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.views.maintain import views_of
 
 if TYPE_CHECKING:
     from lakeproof.views.audit import ViewProof
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +57,8 @@ def prove_lake(
     in_lake = [t for t in (scope.tables if part is None else part.histories) if t in cut.tables]
     rows = {t: cut.tables[t].history_sum.rows for t in in_lake}
     every = scope.everything or part is not None
-    reader = LakeReader.of(lake, spark, source.compaction.engine)
-    chosen = in_lake if every else histories_due(rows, read_proved(lake), source.proof_rows)
+    reader, last = LakeReader.of(lake, spark, source.compaction.engine), read_record(lake)
+    chosen = in_lake if every else histories_due(rows, last.tables, source.proof_rows)
 
     def history(table: TableName) -> HistoryProof | None:
         if control.stop.requested:
@@ -73,19 +70,18 @@ def prove_lake(
         if history_proof is not None:
             control.report(_event(f"history of {table}", history_proof.status, history_proof.reason))
             histories[table] = history_proof
-    views = {view.name: view for view in views_of(config, name)}
-    due = views_due(list(views), read_views(lake))
-    named = list(views) if scope.everything else due if part is None else part.views
-
-    def view(name: str) -> ViewProof:
+    views = {view.name: view for view in readers_of(config.views, [name])}
+    due = views_due(list(views), last.views)
+    audited: dict[str, ViewProof] = {}
+    for view in list(views) if scope.everything else due if part is None else part.views:
+        if control.stop.requested:
+            break
         # Imported here because it imports Spark.
         from lakeproof.views.audit import audit_view
 
-        proof = audit_view(spark.get().newSession(), lake.store, views[name])
-        control.report(_event(f"view {name}", proof.status, proof.reason))
-        return proof
-
-    return LakeProof(int(cut.number), cut.position, histories, _until_stopped(named, view, control.stop))
+        proof = audited[view] = audit_view(spark.get().newSession(), lake.store, views[view])
+        control.report(_event(f"view {view}", proof.status, proof.reason))
+    return LakeProof(int(cut.number), cut.position, histories, audited)
 
 
 def refuse_damaged(reader: LakeReader, cut: Cut, tables: Iterable[TableName]) -> None:
@@ -100,16 +96,6 @@ def refuse_damaged(reader: LakeReader, cut: Cut, tables: Iterable[TableName]) ->
                 f"current is not made from a history that is damaged: {proof.reason}",
                 f"run `lakeproof prove {lake.source} --tables {named} --repair`, which makes it from the source",
             )
-
-
-def _until_stopped(names: Sequence[_K], prove: Callable[[_K], _V], stop: Stop) -> dict[_K, _V]:
-    """Return the proofs that are made before somebody asks the run to stop."""
-    proofs = {}
-    for name in names:
-        if stop.requested:
-            break
-        proofs[name] = prove(name)
-    return proofs
 
 
 def _event(what: str, status: str, reason: str | None) -> Event:

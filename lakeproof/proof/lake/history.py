@@ -104,13 +104,12 @@ def _read(
     """Do the work with history as this process reads it, or Spark where that is needed."""
     by_spark = reader.by_spark
     if by_spark is None:
-        by_spark = TOO_LARGE
         try:
             return work(ArrowHistory(reader.lake, table, cut_table), None)
         except NotInArrowError as error:
             by_spark = error.reason
         except TooLargeError:
-            pass
+            by_spark = TOO_LARGE
     from lakeproof.proof.lake.history_by_spark import SparkHistory
 
     session = reader.spark.get()

@@ -6,8 +6,6 @@ that filters the table's files and a job that reads its deletion vectors, which 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.columns import in_lake
@@ -36,7 +34,6 @@ class SparkHistory:
         self._session = spark.newSession()
         self._lake, self._table, self._cut_table = lake, table, cut_table
         self._keeps = keeps and _is_small(cut_table)
-        self._kept = ExitStack()
         self._schema = in_lake(cut_table.version)
         self._rows: DataFrame | None = None
         fit_table(self._session, cut_table.row_bytes, cut_table.version)
@@ -45,7 +42,8 @@ class SparkHistory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kept.close()
+        if self._keeps and self._rows is not None:
+            self._rows.unpersist()
 
     def sum(self) -> HistorySum:
         """Return the sum of the rows in the files."""
@@ -58,10 +56,8 @@ class SparkHistory:
 
     def _read(self) -> DataFrame:
         if self._rows is None:
-            self._rows = read_layer(self._session, self._lake, self._table, self._cut_table, "history")
-            if self._keeps:
-                self._rows = persist(self._rows)
-                self._kept.callback(self._rows.unpersist)
+            rows = read_layer(self._session, self._lake, self._table, self._cut_table, "history")
+            self._rows = persist(rows) if self._keeps else rows
         return self._rows
 
 

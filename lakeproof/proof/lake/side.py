@@ -42,17 +42,13 @@ class LakeReader:
 
     def open(self, table: TableName, cut_table: CutTable, buckets_max: int) -> LakeSide:
         """Open current at the cut's version by its log; raises LakeError if that can't be read."""
-        delta = None
-        by_spark = self.by_spark
+        arrow, rows, by_spark = None, None, self.by_spark
         try:
             delta = DeltaRows.open(self.lake.url(self.lake.paths.current(table)), cut_table.current_version)
+            arrow, rows = ArrowSide(delta, in_lake(cut_table.version), cut_table.row_bytes), delta.rows
         except NotInArrowError as error:
             by_spark = by_spark or error.reason
-        rows = None if delta is None else delta.rows
-        side = LakeSide(self, table, cut_table, number_of_buckets(rows, buckets_max), by_spark, rows_in_log=rows)
-        if delta is not None:
-            side.arrow = ArrowSide(delta, in_lake(cut_table.version), cut_table.row_bytes)
-        return side
+        return LakeSide(self, table, cut_table, number_of_buckets(rows, buckets_max), by_spark, arrow, rows)
 
 
 @dataclass(slots=True)

@@ -145,10 +145,6 @@ def _row_text(relation: ComparedRelation) -> sql.Composable:
     return _concat(parts)
 
 
-def _key_text(relation: ComparedRelation) -> sql.Composable:
-    return _concat([framed(c, relation.encoding) for c in key_columns(relation.version)])
-
-
 def _concat(parts: Sequence[sql.Composable]) -> sql.Composable:
     if not parts:
         return sql.SQL("''")
@@ -182,7 +178,10 @@ def _bucket(relation: ComparedRelation, buckets: int) -> sql.Composed:
         return sql.SQL("((coalesce({key}::bigint, 0) % {n}) + {n}) % {n}").format(
             key=sql.Identifier(number.name), n=sql.Literal(buckets)
         )
-    text = _row_text(relation) if relation.version.is_bag else _key_text(relation)
+    if relation.version.is_bag:
+        text = _row_text(relation)
+    else:
+        text = _concat([framed(c, relation.encoding) for c in key_columns(relation.version)])
     return sql.SQL("{bits} % {buckets}").format(bits=_bits(text, relation), buckets=sql.Literal(buckets))
 
 

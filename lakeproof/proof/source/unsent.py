@@ -20,9 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from lakeproof.postgres.catalog.tables import ACTIONS
 from lakeproof.proof.compare import KEYS_MAX, DifferingKey, ProofRow, differing_keys, rows_by_key
-
-ALL_ACTIONS = ("insert", "update", "delete", "truncate")
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class Judgement:
     keys: tuple[DifferingKey, ...]
 
 
-def by_bucket(rows: Iterable[tuple[int, ProofRow]]) -> Iterator[tuple[int, list[ProofRow]]]:
+def _by_bucket(rows: Iterable[tuple[int, ProofRow]]) -> Iterator[tuple[int, list[ProofRow]]]:
     """Give rows in the order of their buckets, a bucket at a time."""
     for bucket, group in groupby(rows, key=lambda row: row[0]):
         yield bucket, [row for _, row in group]
@@ -93,7 +92,7 @@ def both_by_bucket(
     source: Iterable[tuple[int, ProofRow]], lake: Iterable[tuple[int, ProofRow]]
 ) -> Iterator[tuple[list[ProofRow], list[ProofRow]]]:
     """Give the rows that the sides have in each bucket; each side is in the order of its buckets."""
-    sides = by_bucket(source), by_bucket(lake)
+    sides = _by_bucket(source), _by_bucket(lake)
     heads = [next(side, None) for side in sides]
     while any(head is not None for head in heads):
         bucket = min(head[0] for head in heads if head is not None)
@@ -107,7 +106,7 @@ def both_by_bucket(
 
 def judge(differing: Differences, sent: Iterable[str], *, new_file: bool) -> Judgement:
     """Subtract what the actions that are not `sent` explain; `new_file`: the table's file has changed."""
-    unsent = set(ALL_ACTIONS) - set(sent)
+    unsent = set(ACTIONS) - set(sent)
     ends = "delete" in unsent or ("truncate" in unsent and new_file)
     counts = {"other": differing.other.rows, "surplus": differing.surplus.rows, "lacking": differing.lacking.rows}
     left = dict(counts)
@@ -125,7 +124,7 @@ def judge(differing: Differences, sent: Iterable[str], *, new_file: bool) -> Jud
     for what, counted in (("other", differing.other), ("surplus", differing.surplus), ("lacking", differing.lacking)):
         if left[what]:
             keys |= {tuple(named.key.items()): named for named in counted.keys}
-    actions = ", ".join(a for a in ALL_ACTIONS if a in unsent)
+    actions = ", ".join(a for a in ACTIONS if a in unsent)
     excused = {what: counts[what] - left[what] for what in counts}
     message = f"its publication does not send {actions}, which accounts for {_rows(excused)}"
     if any(left.values()):

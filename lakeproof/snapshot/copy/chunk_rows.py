@@ -15,13 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeproof.hidden_columns import LSN, OP, ORD, TEXT
+from lakeproof.landing.segments.decoded_size import DecodedCount
 from lakeproof.landing.segments.file_columns import columns_with_statistics, file_names
 from lakeproof.landing.segments.row_order import chunk_ordinal
 from lakeproof.landing.segments.row_sums import RowSum
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.parquet import open_parquet
-from lakeproof.storage.store import NewFile
+from lakeproof.snapshot.state import SnapshotFile
+from lakeproof.storage.parquet import abandon, open_parquet
+from lakeproof.storage.store import NewFile, Store
 
 _SNAPSHOT = "snapshot"
 _CONSTANT = (LSN, OP)
@@ -55,3 +57,36 @@ class ChunkRows:
         return open_parquet(
             file, schema, dictionaries=_CONSTANT, statistics=columns_with_statistics(self._version, schema)
         )
+
+
+class ChunkFile:
+    """The file of a chunk, created with its first rows: 10,000 empty tables create none."""
+
+    def __init__(self, store: Store, folder: str, path: str, rows: ChunkRows) -> None:
+        self.file: NewFile | None = None
+        self._store, self._folder, self._path = store, folder, path
+        self._rows = rows
+        self._decoded = DecodedCount()
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of `_lp_text`, `c0`, … as a row group."""
+        self._decoded.add(batch)
+        formed = self._rows.in_lake_form(batch)
+        if self._writer is None:
+            self.file = self._store.create(f"{self._folder}/{self._path}")
+            self._writer = self._rows.open(self.file, formed.schema)
+        self._writer.write_batch(formed)
+
+    def finish(self, pages: tuple[int, int | None], leaf: str) -> SnapshotFile | None:
+        """Make the file's contents durable, and return its entry; None if there is no file."""
+        if self._writer is None or self.file is None:
+            return None
+        self._writer.close()
+        self.file.finish()
+        rows, size, digest = self._rows.sum, self.file.bytes_written, self.file.sha256
+        return SnapshotFile(self._path, rows.rows, size, digest, rows.total, self._decoded.so_far, pages, leaf)
+
+    def abandon(self) -> None:
+        """Remove the file."""
+        abandon(self._writer, self.file)

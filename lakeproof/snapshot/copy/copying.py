@@ -18,16 +18,13 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
-from lakeproof.errors import LakeproofError, TableError, TransientError
-from lakeproof.events import Event, counted
+from lakeproof.errors import TableError, TransientError
+from lakeproof.events import counted
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.segments.decoded_size import DecodedCount
-from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.postgres.catalog.tables import PublishedTable
@@ -47,7 +44,10 @@ from lakeproof.snapshot.copy.parts import SnapshotParts
 from lakeproof.snapshot.copy.rate_limit import RateLimiter
 from lakeproof.snapshot.progress import SnapshotProgress
 from lakeproof.snapshot.state import SnapshotFile, SnapshotTable
-from lakeproof.storage.store import NewFile, Store
+from lakeproof.storage.store import NewFile
+
+if TYPE_CHECKING:
+    from lakeproof.snapshot.copy.chunk_rows import ChunkFile
 
 _POLL_S = 0.5
 # How often the catalog is asked for alterations of the tables that are being copied.
@@ -63,11 +63,6 @@ class CopiedTable:
 
     document: SnapshotTable
     seconds: float
-
-    @property
-    def bytes(self) -> int:
-        """The size of its files."""
-        return sum(chunk.bytes for chunk in self.document.chunks)
 
 
 @dataclass(slots=True)
@@ -97,46 +92,6 @@ class _Running:
         return next((error for error in (f.exception() for f in done) if error is not None), None)
 
 
-class _Draft:
-    """A chunk's file, created with its first rows: 10,000 empty tables create none."""
-
-    def __init__(self, store: Store, key: str, chunk: Chunk, number: int, consistent_point: Lsn) -> None:
-        # Imported here because it imports the compiler, which only a process that copies should load.
-        from lakeproof.snapshot.copy.chunk_rows import ChunkRows
-
-        self.file: NewFile | None = None
-        self.rows = ChunkRows(chunk.table.version, number, consistent_point)
-        self.decoded = DecodedCount()
-        self._store = store
-        self._key = key
-        self._chunk = chunk
-        self._writer: pq.ParquetWriter | None = None
-
-    def write(self, block: MessageBuffer) -> None:
-        """Append a block as a row group."""
-        batch = typed(block, self._chunk)
-        self.decoded.add(batch)
-        formed = self.rows.in_lake_form(batch)
-        if self._writer is None:
-            self.file = self._store.create(self._key)
-            self._writer = self.rows.open(self.file, formed.schema)
-        self._writer.write_batch(formed)
-
-    def finish(self) -> None:
-        """Make the file's contents durable, if there is a file."""
-        if self._writer is not None and self.file is not None:
-            self._writer.close()
-            self.file.finish()
-
-    def abandon(self) -> None:
-        """Close and remove the file."""
-        if self.file is not None:
-            self.file.abandon()
-        if self._writer is not None:
-            with suppress(OSError, ValueError, LakeproofError):
-                self._writer.close()
-
-
 class TableCopier:
     """Copies tables of `session` into `parts`; a context manager that ends its threads and connections."""
 
@@ -147,12 +102,9 @@ class TableCopier:
         self._context = context
         self._source = context.source
         self._session = session
-        self._store = context.lake.store
         self._parts = parts
-        self._catalog = parts.catalog
         self._progress = progress
         self._limiter = RateLimiter(limits.bytes_per_s)
-        self._folder = parts.folder
         self._stop = context.stop
         # Part of each file's name: two snapshots may be made at the same point, and one may have been killed before.
         self._writer = secrets.token_hex(4)
@@ -236,46 +188,41 @@ class TableCopier:
         if time.monotonic() - self._catalog_checked_at < CATALOG_CHECK_INTERVAL_S:
             return
         self._catalog_checked_at = time.monotonic()
-        changed = self._catalog.changed_tables({each.table.table: each.table.version.oid for each in running})
+        catalog = self._parts.catalog
+        changed = catalog.changed_tables({each.table.table: each.table.version.oid for each in running})
         for table in [each for each in running if each.table.table in changed]:
             self._give_up(table)
             running.remove(table)
             self._progress.table_done(table.table)
         self._record_changed(changed, result)
-        self._progress.cost = self._catalog.cost(pid for conn, pid in self._opened if not conn.closed)
+        self._progress.cost = catalog.cost(pid for conn, pid in self._opened if not conn.closed)
 
     def _publish(self, result: CopyOutcome) -> None:
         published, changed = self._parts.publish()
         self._record_changed(changed, result)
         for table in published:
-            self._context.report(self._event(table, result.done[table]))
+            copied = result.done[table]
+            document, chunks = copied.document, len(copied.document.chunks)
+            self._context.emit(
+                "bootstrap.table",
+                f"{table}: {counted(document.rows, 'row')} in {counted(chunks, 'chunk')}",
+                table=table.key,
+                consistent_point=str(self._session.consistent_point),
+                rows=document.rows,
+                bytes=document.bytes,
+                chunks=chunks,
+                seconds=round(copied.seconds, 3),
+            )
 
     def _record_changed(self, changed: Mapping[TableName, str], result: CopyOutcome) -> None:
         for table, reason in changed.items():
             result.done.pop(table, None)
             result.changed[table] = table_changed(table, reason)
 
-    def _event(self, table: TableName, copied: CopiedTable) -> Event:
-        document = copied.document
-        return Event(
-            "bootstrap.table",
-            f"{table}: {counted(document.rows, 'row')} in {counted(len(document.chunks), 'chunk')}",
-            {
-                "source": self._source.name,
-                "table": table.key,
-                "consistent_point": str(self._session.consistent_point),
-                "rows": document.rows,
-                "bytes": copied.bytes,
-                "chunks": len(document.chunks),
-                "seconds": round(copied.seconds, 3),
-            },
-        )
-
     def _document(self, running: _Running) -> SnapshotTable:
         """Return the table's entry; chunks without rows are left out."""
         written = (future.result() for future in running.futures)
-        kept = [each[0] for each in written if each is not None]
-        return SnapshotTable(running.table.version, sum(chunk.rows for chunk in kept), tuple(kept))
+        return SnapshotTable.of(running.table.version, [each[0] for each in written if each is not None])
 
     def _copy_chunk(self, number: int, chunk: Chunk) -> tuple[SnapshotFile, NewFile] | None:
         """Copy a chunk and return its entry and its file, or None if it has no rows."""
@@ -283,34 +230,28 @@ class TableCopier:
             raise InterruptedError("asked to stop")
         # All in one folder: a folder for each of 10,000 tables would have to be made, and synced, as well as its file.
         path = f"{number:06d}-{chunk.table.version.oid}-{self._writer}.parquet"
-        point = self._session.consistent_point
-        draft = _Draft(self._store, f"{self._folder}/{path}", chunk, number, point)
+        # Imported here because it imports the compiler, which only a process that copies should load.
+        from lakeproof.snapshot.copy.chunk_rows import ChunkFile, ChunkRows
+
+        rows = ChunkRows(chunk.table.version, number, self._session.consistent_point)
+        file = ChunkFile(self._context.lake.store, self._parts.folder, path, rows)
         try:
-            self._write(draft, chunk)
+            self._write(file, chunk)
+            entry = file.finish((chunk.from_page, chunk.to_page), chunk.leaf.table.key)
         except BaseException:
-            draft.abandon()
+            file.abandon()
             # It is in the middle of COPY, or in a failed transaction: useless, and its lock must go.
             close_quietly(getattr(self._local, "connection", None))
             self._local.connection = None
             raise
         failpoint("snapshot.after_chunk")
         self._progress.ended(chunk)
-        if draft.file is None:
-            return None
-        file, rows = draft.file, draft.rows.sum
-        entry = SnapshotFile(
-            path,
-            rows.rows,
-            file.bytes_written,
-            file.sha256,
-            rows.total,
-            draft.decoded.so_far,
-            (chunk.from_page, chunk.to_page),
-            chunk.leaf.table.key,
-        )
-        return entry, file
+        return None if entry is None or file.file is None else (entry, file.file)
 
-    def _write(self, draft: _Draft, chunk: Chunk) -> None:
+    def _write(self, file: ChunkFile, chunk: Chunk) -> None:
+        def write(block: MessageBuffer) -> None:
+            file.write(typed(block, chunk))
+
         conn = self._connection()
         written: Future[None] | None = None
         few: MessageBuffer | None = None
@@ -322,13 +263,13 @@ class TableCopier:
                         self._limiter.acquire(block.size, self._given_up)
                         if few is not None:
                             # It was not the only one after all.
-                            written, few = self._writers.submit(draft.write, few), None
+                            written, few = self._writers.submit(write, few), None
                         if written is None and block.size < FEW_BYTES:
                             few = block
                             continue
                         if written is not None:
                             written.result()
-                        written = self._writers.submit(draft.write, block)
+                        written = self._writers.submit(write, block)
             finally:
                 # Also after a failed connection: the file may only be abandoned when no thread writes to it.
                 if written is not None:
@@ -336,8 +277,7 @@ class TableCopier:
         if written is not None:
             written.result()
         if few is not None:
-            draft.write(few)
-        draft.finish()
+            write(few)
 
     def _connection(self) -> Connection:
         """Return the calling thread's connection, opened the first time."""

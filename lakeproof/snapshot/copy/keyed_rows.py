@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakeproof.hidden_columns import TEXT
-from lakeproof.landing.segments.decoded_size import DecodedCount
 from lakeproof.lsn import Lsn
 from lakeproof.schema import SchemaVersion
-from lakeproof.snapshot.state import SnapshotFile, SnapshotTable
-from lakeproof.storage.parquet import abandon
-from lakeproof.storage.store import NewFile, Store
+from lakeproof.snapshot.state import SnapshotTable
+from lakeproof.storage.store import Store
 from lakeproof.values.cast import cast_column, text_overflow
 from lakeproof.values.exact_kinds import key_columns
 from lakeproof.values.types import arrow_type
@@ -27,32 +24,17 @@ def write_keyed_rows(  # noqa: PLR0917  where, what, and its form
 ) -> SnapshotTable:
     """Write batches (`_lp_text`, `c0`, …) as a durable file, and return what a document says of it; no rows make no file."""
     # Imported here because it imports the compiler, which only a process that copies should load.
-    from lakeproof.snapshot.copy.chunk_rows import ChunkRows
+    from lakeproof.snapshot.copy.chunk_rows import ChunkFile, ChunkRows
 
-    path = f"{name}.parquet"
-    rows, decoded = ChunkRows(version, 0, point), DecodedCount()
-    file: NewFile | None = None
-    writer: pq.ParquetWriter | None = None
+    file = ChunkFile(store, folder, f"{name}.parquet", ChunkRows(version, 0, point))
     try:
         for batch in batches:
-            decoded.add(batch)
-            formed = rows.in_lake_form(batch)
-            if writer is None:
-                file = store.create(f"{folder}/{path}")
-                writer = rows.open(file, formed.schema)
-            writer.write_batch(formed)
-        if writer is None or file is None:
-            return SnapshotTable(version, 0, ())
-        writer.close()
-        file.finish()
+            file.write(batch)
+        chunk = file.finish((0, None), version.table.key)
     except BaseException:
-        abandon(writer, file)
+        file.abandon()
         raise
-    total, size = rows.sum, decoded.so_far
-    chunk = SnapshotFile(
-        path, total.rows, file.bytes_written, file.sha256, total.total, size, (0, None), version.table.key
-    )
-    return SnapshotTable(version, total.rows, (chunk,))
+    return SnapshotTable.of(version, [] if chunk is None else [chunk])
 
 
 def keys_batch(version: SchemaVersion, keys: Sequence[tuple[str, ...]]) -> pa.RecordBatch:

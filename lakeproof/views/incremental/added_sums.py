@@ -19,13 +19,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
-from lakeproof.views.definition import digest_of_columns
+from lakeproof.lake.rows.columns import digest_of_columns
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.collected import (
     DUP_BITS,
-    CollectedCorrection,
     NotIncrementalError,
     Signed,
     StoredView,
+    Values,
     collect_signed,
     correction_of,
     frame_of,
@@ -62,8 +63,7 @@ class TouchedGroups:
     """The groups whose rows changed: their values in the columns `names`, and the query's answers over the changes."""
 
     names: tuple[str, ...]
-    keys: pa.Table
-    schema: T.StructType
+    values: Values
     answers: Signed
     groups: Mapping[_Key, _Group]
 
@@ -77,12 +77,13 @@ def touched_groups(sums: SumPlan, came: list[DataFrame], went: list[DataFrame]) 
     groups = _groups(sums, names, answers)
     keys = answers.rows.take(pa.array([group.key for group in groups.values()], pa.int64())).select(names)
     fields = {f.name: f for f in answers.schema.fields}
-    return TouchedGroups(names, keys, T.StructType([fields[name] for name in names]), answers, groups)
+    values = Values(keys, T.StructType([fields[name] for name in names]))
+    return TouchedGroups(names, values, answers, groups)
 
 
-def collected_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> CollectedCorrection | None:
+def collected_correction(sums: SumPlan, touched: TouchedGroups, stored: StoredView) -> ViewCorrection | None:
     """Return the correction by adding the answers to the view's rows; None if that does not decide it."""
-    persisted = stored.with_values(touched.names, touched.keys, touched.schema)
+    persisted = stored.with_values(touched.names, touched.values)
     if persisted is None:
         return None
     _meet(touched.groups, persisted, touched.names, is_grouped=bool(touched.names))
@@ -127,7 +128,7 @@ def _meet(groups: Mapping[_Key, _Group], persisted: pa.Table, names: Sequence[st
 
 def _correction(
     sums: SumPlan, groups: Mapping[_Key, _Group], answers: Signed, persisted: pa.Table, stored: StoredView
-) -> CollectedCorrection:
+) -> ViewCorrection:
     names = [output.name for output in sums.outputs if output.role != "group"]
     columns = {name: persisted.column(name).to_pylist() for name in names}
     types = {f.name: f.dataType for f in answers.schema.fields}

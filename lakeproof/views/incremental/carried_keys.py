@@ -19,14 +19,22 @@ sum of its answers for the change of each table, with the other tables as they w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name, is_bound, used_columns
+from lakeproof.views.incremental.plan_trees import (
+    JvmObject,
+    Trees,
+    class_name,
+    column_id,
+    id_of,
+    is_bound,
+    used_columns,
+)
 
 # A column's alternatives; more of them would only be other ways to the same.
 _ALTERNATIVES_MAX = 6
@@ -57,7 +65,11 @@ class Analysis:
     occurrences: tuple[str, ...]
     keys: tuple[CarriedKey, ...]
     components: _Components | None
-    used: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    used: Mapping[str, frozenset[int]]
+
+    def occurrences_of(self, tables: Container[str]) -> list[int]:
+        """Return the numbers of the occurrences of some tables."""
+        return [number for number, name in enumerate(self.occurrences) if name in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,29 +80,22 @@ class _Seen:
     components: _Components | None = None
 
 
-def analyse(session: SparkSession, rows: DataFrame, names: Collection[str]) -> Analysis:
-    """Return what the plan of `rows` says, which reads the temporary views `names` of `session`."""
-    plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
-    reader = _Reader(Trees(session), frozenset(name.lower() for name in names))
-    seen, used = reader.node(plan), used_columns(session, plan, names)
+def analyse(
+    session: SparkSession, plan: JvmObject, names: Collection[str], columns: Sequence[str] | None = None
+) -> Analysis:
+    """Return what a plan says that reads the temporary views `names` of `session`; without its `columns`, no keys."""
+    trees, bound = Trees(session), frozenset(name.lower() for name in names)
+    reader = _Reader(trees, bound)
+    seen, used = reader.node(plan), used_columns(trees, plan, bound)
     if used.keys() != set(reader.occurrences):
         return Analysis(tuple(used), (), None, used)
     keys = [
         CarriedKey(name, dict(places))
-        for name, number in zip(rows.columns, reader.outputs(plan), strict=True)
+        for name, number in ([] if columns is None else zip(columns, reader.outputs(plan), strict=True))
         for places in seen.carried.get(number, ())
         if places
     ]
     return Analysis(tuple(reader.occurrences), tuple(keys), seen.components, used)
-
-
-def analyse_node(session: SparkSession, node: JvmObject, names: Collection[str]) -> Analysis:
-    """Return the same for a node within a plan, without the columns that it carries."""
-    reader = _Reader(Trees(session), frozenset(name.lower() for name in names))
-    components, used = reader.node(node).components, used_columns(session, node, names)
-    if used.keys() != set(reader.occurrences):
-        return Analysis(tuple(used), (), None, used)
-    return Analysis(tuple(reader.occurrences), (), components, used)
 
 
 class _Reader:
@@ -103,7 +108,7 @@ class _Reader:
 
     def outputs(self, node: JvmObject) -> list[int]:
         """Return the expression ids of a node's columns."""
-        return [_id(attribute) for attribute in self._trees.items(node.output())]
+        return [id_of(attribute) for attribute in self._trees.items(node.output())]
 
     def node(self, node: JvmObject) -> _Seen:
         """Return what a node carries."""
@@ -163,23 +168,18 @@ class _Reader:
 
     def _of_aggregate(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
-        grouping = {
-            _id(e) for e in self._trees.items(node.groupingExpressions()) if class_name(e) == "AttributeReference"
-        }
-        kept = {a: alternatives for a, alternatives in below.carried.items() if a in grouping}
+        kept = self._only(below.carried, node.groupingExpressions())
         return _Seen(self._renamed(self._trees.items(node.aggregateExpressions()), kept))
 
     def _of_window(self, node: JvmObject) -> _Seen:
         below = self.node(self._child(node))
-        partition = {_id(e) for e in self._trees.items(node.partitionSpec()) if class_name(e) == "AttributeReference"}
-        return _Seen({a: alternatives for a, alternatives in below.carried.items() if a in partition})
+        return _Seen(self._only(below.carried, node.partitionSpec()))
 
     def _of_distinct(self, node: JvmObject) -> _Seen:
         return _Seen(self.node(self._child(node)).carried)
 
     def _of_generate(self, node: JvmObject) -> _Seen:
-        below = self.node(self._child(node))
-        return _Seen(below.carried, below.components)
+        return self.node(self._child(node))
 
     def _of_union(self, node: JvmObject) -> _Seen:
         children = self._children(node)
@@ -218,13 +218,18 @@ class _Reader:
         (child,) = self._children(node)
         return child
 
+    def _only(self, carried: _Carried, expressions: JvmObject) -> _Carried:
+        """Return what is carried by the columns among some expressions."""
+        columns = {column_id(expression) for expression in self._trees.items(expressions)}
+        return {column: alternatives for column, alternatives in carried.items() if column in columns}
+
     def _renamed(self, items: Iterable[JvmObject], carried: _Carried) -> _Carried:
         """Return what is carried by columns that are passed on as they are, perhaps under another name."""
         result: _Carried = {}
         for item in items:
-            inner = item.child() if class_name(item) == "Alias" else item
-            if class_name(inner) == "AttributeReference" and _id(inner) in carried:
-                result[_id(item)] = carried[_id(inner)]
+            column = column_id(item)
+            if column in carried:
+                result[id_of(item)] = carried[column]
         return result
 
     def _by_position(self, node: JvmObject, children: list[JvmObject], branches: list[_Seen]) -> _Carried:
@@ -248,9 +253,9 @@ class _Reader:
         for conjunct in conjuncts:
             if class_name(conjunct) not in ("EqualTo", "EqualNullSafe"):
                 continue
-            sides = conjunct.left(), conjunct.right()
-            if all(class_name(side) == "AttributeReference" for side in sides):
-                yield _id(sides[0]), _id(sides[1])
+            left, right = column_id(conjunct.left()), column_id(conjunct.right())
+            if left is not None and right is not None:
+                yield left, right
 
     def _with_subquery(self, conjunct: JvmObject, carried: _Carried) -> _Carried:
         """Return what rows that a condition with a subquery leaves carry: what they did, with the subquery's places."""
@@ -265,10 +270,10 @@ class _Reader:
                 below = self.node(plan).carried
                 values = self._trees.items(inner.values())
                 equalities = [
-                    (_id(value), other)
-                    for value, other in zip(values, self.outputs(plan), strict=False)
+                    (column, other)
+                    for column, other in zip(map(column_id, values), self.outputs(plan), strict=False)
                     # NOT IN asks whether there is a NULL among all values.
-                    if class_name(value) == "AttributeReference" and not is_negated
+                    if column is not None and not is_negated
                 ]
                 return _preserved(carried, below, equalities)
         for plan in self._trees.plans_in(conjunct):
@@ -294,13 +299,10 @@ class _Reader:
             if class_name(conjunct) != "EqualTo":
                 continue
             for outer, inner in ((conjunct.left(), conjunct.right()), (conjunct.right(), conjunct.left())):
-                if class_name(outer) == "OuterReference" and class_name(inner) == "AttributeReference":
-                    pairs.append((int(outer.exprId().id()), _id(inner)))
+                column = column_id(inner)
+                if class_name(outer) == "OuterReference" and column is not None:
+                    pairs.append((id_of(outer), column))
         return _equated(below, self._equalities(conjuncts)), pairs
-
-
-def _id(attribute: JvmObject) -> int:
-    return int(attribute.exprId().id())
 
 
 def _best(alternatives: frozenset[Places]) -> Places:

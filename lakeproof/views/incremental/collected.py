@@ -22,12 +22,13 @@ from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.delta.apply import PATH, ROW, places_of, with_places
 from lakeproof.lake.delta.log.state import TableState, read_state
-from lakeproof.lake.rows.change import Numbers
+from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.lake.rows.columns import col, no_rows, relation
 from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.jvm import note_scans
 from lakeproof.names import CycleNumber
+from lakeproof.views.correction import PlacedChange, ViewCorrection
 from lakeproof.views.definition import digest_of_stored
 
 # The most rows of one frame that this process collects: 80 MiB, since 4,096 ordinary rows have 16 MiB.
@@ -157,18 +158,18 @@ class StoredView:
         keys = pa.table({KEY: pa.array(digests, pa.string())})
         whole = [name for name in like.column_names if pa.types.is_integer(like.schema.field(name).type)]
         rows = self._placed({name: like.column(name).unique().to_pylist() for name in whole})
-        schema = T.StructType([T.StructField(KEY, T.StringType())])
-        return collect(one_of(rows.select(KEY, DUP, PATH, ROW), [KEY], keys, schema))
+        values = Values(keys, T.StructType([T.StructField(KEY, T.StringType())]))
+        return collect(values.of(rows.select(KEY, DUP, PATH, ROW), [KEY]))
 
-    def with_values(self, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> pa.Table | None:
-        """Return the stored rows with these values (NULL equals NULL) in `columns`, whole and with their places.
+    def with_values(self, columns: Sequence[str], values: Values) -> pa.Table | None:
+        """Return the stored rows with these values in `columns`, whole and with their places.
 
         None as `collect`. Raises NotIncrementalError if one of them is not what its digest says.
         """
+        keys = values.rows
         whole = [(i, name) for i, name in enumerate(columns) if pa.types.is_integer(keys.schema.field(i).type)]
         rows = self._placed({name: keys.column(i).to_pylist() for i, name in whole})
-        hits = one_of(rows, columns, keys, schema)
-        table = collect(hits.withColumn(_NOW, digest_of_stored(self.rows)))
+        table = collect(values.of(rows, columns).withColumn(_NOW, digest_of_stored(self.rows)))
         if table is None:
             return None
         if table.column(_NOW).to_pylist() != table.column(KEY).to_pylist():
@@ -187,20 +188,36 @@ def images_of(session: SparkSession, number: CycleNumber, rows: pa.Table, schema
     return frame_of(session, numbered, T.StructType([*schema.fields, T.StructField(DUP, T.LongType())]))
 
 
-def one_of(rows: DataFrame, columns: Sequence[str], keys: pa.Table, schema: T.StructType) -> DataFrame:
-    """Return the rows with one of the `keys` in `columns`, which are as many and of the same types; NULL equals NULL.
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of some columns that this process holds, each once."""
 
-    Few whole numbers or texts are literals of the scan, others are sent to every task. Every row has the key of no columns.
-    """
-    if not columns:
-        return rows
-    kind = schema.fields[0].dataType
-    if len(columns) == 1 and keys.num_rows <= LITERAL_KEYS_MAX and (isinstance(kind, T.IntegralType) or is_text(kind)):
-        return rows.where(_is_one_of(columns[0], keys.column(0).to_pylist()))
+    rows: pa.Table
+    schema: T.StructType
+
+    def of(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """Return the rows that have one of them in `columns`, which are as many and of the same types; NULL equals NULL.
+
+        Few whole numbers or texts are literals of the scan. Every row has the value of no columns.
+        """
+        if not columns:
+            return rows
+        kind, is_few = self.schema.fields[0].dataType, self.rows.num_rows <= LITERAL_KEYS_MAX
+        if len(columns) == 1 and is_few and (isinstance(kind, T.IntegralType) or is_text(kind)):
+            return rows.where(_is_one_of(columns[0], self.rows.column(0).to_pylist()))
+        return with_one_of(rows, columns, frame_of(rows.sparkSession, self.rows, self.schema))
+
+    def columns(self, positions: Sequence[int]) -> Values:
+        """Return the values of some of the columns."""
+        schema = T.StructType([self.schema.fields[position] for position in positions])
+        return Values(distinct_rows(self.rows.select(list(positions))), schema)
+
+
+def with_one_of(rows: DataFrame, columns: Sequence[str], keys: DataFrame) -> DataFrame:
+    """Return the rows with one of the `keys`, which are sent to every task, in `columns`; NULL equals NULL."""
     inside = [f"{_SIDE}{i}" for i in range(len(columns))]
-    other = frame_of(rows.sparkSession, keys, schema).toDF(*inside)
     marked = rows.select("*", *(col(name).alias(i) for name, i in zip(columns, inside, strict=True)))
-    return join_on_key(marked, F.broadcast(other), inside, "left_semi", null_safe=True).drop(*inside)
+    return join_on_key(marked, F.broadcast(keys.toDF(*inside)), inside, "left_semi", null_safe=True).drop(*inside)
 
 
 def _is_one_of(key: str, keys: Sequence[Any]) -> Column:
@@ -247,37 +264,15 @@ def first_of_each(rows: pa.Table, counts: Mapping[str, int], order: str | None =
     return rows.take(pa.array(chosen, pa.int64()))
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedChange:
-    """Rows to insert in place of those at `places` (path in the log → row numbers) of the view's table at `before`."""
-
-    before: TableState
-    images: DataFrame | None
-    places: Mapping[str, Numbers]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedCorrection:
-    """The commit of a correction by collected rows, and how many rows go and come."""
-
-    rows: PlacedChange | None
-    retracted: int
-    inserted: int
+def correction_of(stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int) -> ViewCorrection:
+    """Return the correction by so many `images` in place of stored rows; nothing is placed if there are none of either."""
+    placed = None
+    if retracted.num_rows or images is not None:
+        placed = PlacedChange(stored.state, images, places_of(stored.state, retracted) if retracted.num_rows else {})
+    return ViewCorrection(None, None, retracted.num_rows, inserted, placed=placed)
 
 
-def correction_of(
-    stored: StoredView, retracted: pa.Table, images: DataFrame | None, inserted: int
-) -> CollectedCorrection:
-    """Return the commit of so many `images` in place of stored rows; no commit if there are none of either."""
-    if not retracted.num_rows and images is None:
-        return CollectedCorrection(None, 0, inserted)
-    places = places_of(stored.state, retracted) if retracted.num_rows else {}
-    return CollectedCorrection(PlacedChange(stored.state, images, places), retracted.num_rows, inserted)
-
-
-def correction_to(
-    desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType
-) -> CollectedCorrection:
+def correction_to(desired: pa.Table, persisted: pa.Table, stored: StoredView, schema: T.StructType) -> ViewCorrection:
     """Return what makes the `persisted` rows of the view's table, which have places, the `desired` ones."""
     digests = [*desired.column(KEY).to_pylist(), *persisted.column(KEY).to_pylist()]
     surplus, missing = net_of(digests, [1] * desired.num_rows + [-1] * persisted.num_rows)
@@ -286,7 +281,7 @@ def correction_to(
     return correction_of(stored, retracted, stored.images(inserted, schema), inserted.num_rows)
 
 
-def whole_correction(desired: DataFrame, stored: StoredView) -> CollectedCorrection | None:
+def whole_correction(desired: DataFrame, stored: StoredView) -> ViewCorrection | None:
     """Return what makes the view's table the `desired` rows, which have digests.
 
     None as `collect`, for either side, and if the table is damaged.

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import NET, SIDE, first_of, multiset_difference
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.carried_keys import Analysis
 from lakeproof.views.incremental.collected import (
-    CollectedCorrection,
     NotIncrementalError,
     StoredView,
     collect_signed,
@@ -32,8 +32,7 @@ def is_linear(analysis: Analysis, tables: Changed) -> bool:
         return False
     if not tables.changes.keys() <= set(analysis.occurrences):
         return False
-    numbers = [number for number, name in enumerate(analysis.occurrences) if name in tables.changes]
-    return all(_empties_others(analysis, number) for number in numbers)
+    return all(_empties_others(analysis, number) for number in analysis.occurrences_of(tables.changes))
 
 
 def terms(analysis: Analysis, query: Query, tables: Changed) -> tuple[list[DataFrame], list[DataFrame]]:
@@ -59,9 +58,7 @@ def terms(analysis: Analysis, query: Query, tables: Changed) -> tuple[list[DataF
     return came, went
 
 
-def collected_correction(
-    came: list[DataFrame], went: list[DataFrame], stored: StoredView
-) -> CollectedCorrection | None:
+def collected_correction(came: list[DataFrame], went: list[DataFrame], stored: StoredView) -> ViewCorrection | None:
     """Return the correction by these answers, folded by this process; None if they are too many."""
     answers = collect_signed(came, went)
     if answers is None:

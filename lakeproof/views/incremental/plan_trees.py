@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakeproof.lake.spark.jvm import Jvm, items
 
@@ -21,9 +21,28 @@ class JvmObject(Protocol):
     def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
 
+def analysed_plan(rows: DataFrame) -> JvmObject:
+    """Return the plan of a frame, with every name resolved."""
+    plan: JvmObject = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
+    return plan
+
+
 def class_name(node: JvmObject) -> str:
     """Return the name of a node's or expression's class."""
     return str(node.getClass().getSimpleName()).rstrip("$")
+
+
+def id_of(named: JvmObject) -> int:
+    """Return the id of a named expression, by which other nodes refer to it."""
+    return int(named.exprId().id())
+
+
+def column_id(expression: JvmObject) -> int | None:
+    """Return the id of the column that an expression is, perhaps under another name; None for any other expression."""
+    kind = class_name(expression)
+    if kind == "Alias":
+        return column_id(expression.child())
+    return id_of(expression) if kind == "AttributeReference" else None
 
 
 def is_bound(node: JvmObject, bound: Collection[str]) -> bool:
@@ -96,9 +115,8 @@ _BY_EXPRESSIONS = frozenset(
 )
 
 
-def used_columns(session: SparkSession, plan: JvmObject, names: Collection[str]) -> dict[str, frozenset[int]]:
-    """Return for each table that `plan` reads, by its name in lower case, the positions of the columns that it looks at."""
-    trees, bound = Trees(session), frozenset(name.lower() for name in names)
+def used_columns(trees: Trees, plan: JvmObject, bound: Collection[str]) -> dict[str, frozenset[int]]:
+    """Return for each table of `bound` that `plan` reads the positions of the columns that it looks at."""
     looked_at, tables = set(_ids(trees, plan.output())), list[tuple[str, list[int]]]()
     for node in trees.plans(plan, lambda n: is_bound(n, bound)):
         if is_bound(node, bound):
@@ -118,4 +136,4 @@ def used_columns(session: SparkSession, plan: JvmObject, names: Collection[str])
 
 
 def _ids(trees: Trees, attributes: JvmObject) -> list[int]:
-    return [int(attribute.exprId().id()) for attribute in trees.items(attributes.toSeq())]
+    return [id_of(attribute) for attribute in trees.items(attributes.toSeq())]

@@ -32,6 +32,7 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.lake.records.views.definitions import read_sql
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import bind, bind_again, check_same_columns, in_order_of, query_errors
 from lakeproof.views.difference import ViewTarget, with_digest
 from lakeproof.views.drift import why_not_trusted
@@ -39,11 +40,10 @@ from lakeproof.views.incremental import added_sums, linear_terms, touched_keys
 from lakeproof.views.incremental.carried_keys import Analysis, analyse
 from lakeproof.views.incremental.collected import (
     OWN_FAULTS,
-    CollectedCorrection,
     NotIncrementalError,
-    PlacedChange,
     StoredView,
 )
+from lakeproof.views.incremental.plan_trees import analysed_plan
 from lakeproof.views.incremental.since_cut import earlier_files
 from lakeproof.views.incremental.sum_plans import SumPlan, sums_of
 from lakeproof.views.incremental.table_changes import Changed, Query, read_changed_tables
@@ -58,20 +58,15 @@ FEW_CHANGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A correction computed from changes: rows of the view as (`_lp_key`, `_lp_dup`), and rows of the query with digests.
+    """A correction computed from changes, whose insertions are without `_lp_dup`, and the strategy by which.
 
-    `strategy` is its name, `changed_rows` the changed rows that were read. `placed` has both in place of the frames if
-    their places are known. Close `kept` once it is written.
+    `changed_rows` is the number of changed rows that were read. Close `kept` once the correction is written.
     """
 
     strategy: str
+    correction: ViewCorrection
     changed_rows: int
-    retracted: int
-    inserted: int
     kept: ExitStack
-    retractions: DataFrame | None = None
-    insertions: DataFrame | None = None
-    placed: PlacedChange | None = None
 
 
 def partial_correction(
@@ -95,7 +90,8 @@ def partial_correction(
         check_same_columns(view.name, with_digest(rows), stored)
         with query_errors(session, view):
             names = list(inputs.tables)
-            analysis, sums = analyse(session, rows, names), sums_of(session, rows, names)
+            analysis = analyse(session, analysed_plan(rows), names, rows.columns)
+            sums = sums_of(session, rows, names)
             # A name that the query does not use may have changed as well.
             read = {name: change for name, change in changes.items() if name in analysis.used}
             view_rows = StoredView(session, target.path, target.before, stored, target.number)
@@ -104,7 +100,8 @@ def partial_correction(
                     change.check_added(analysis.used[name])
                 changed, count = read_changed_tables(read, analysis.used, kept)
                 tables = Changed(inputs.tables, changed, inputs.table_rows)
-                return _by_strategy(_Given(analysis, sums, query, tables, view_rows), count, kept), None
+                strategy, correction = _by_strategy(_Given(analysis, sums, query, tables, view_rows), count, kept)
+                return Partial(strategy, correction, count, kept.pop_all()), None
     except NotIncrementalError as error:
         return None, str(error)
     except OWN_FAULTS as error:
@@ -147,39 +144,38 @@ class _Given:
     stored: StoredView
 
 
-def _by_strategy(given: _Given, count: int, kept: ExitStack) -> Partial:
-    """Return the correction by the cheapest strategy that is exact for this query."""
+def _by_strategy(given: _Given, count: int, kept: ExitStack) -> tuple[str, ViewCorrection]:
+    """Return the cheapest strategy that is exact for this query, and the correction by it."""
     analysis, query, tables, stored = given.analysis, given.query, given.tables, given.stored
     if not tables.changes:
-        return Partial("unchanged", count, 0, 0, kept.pop_all())
+        return "unchanged", ViewCorrection(None, None, 0, 0)
     check_worth(count, tables.rows_of(set(analysis.occurrences)))
     if linear_terms.is_linear(analysis, tables):
         came, went = linear_terms.terms(analysis, query, tables)
         collected = linear_terms.collected_correction(came, went, stored) if tables.collected else None
-        if collected is not None:
-            return _of_collected("linear", count, collected, kept)
-        frames = linear_terms.persisted_correction(came, went, stored.rows, kept)
-        return _of_frames("linear", count, frames, kept)
+        if collected is None:
+            collected = _of_frames(linear_terms.persisted_correction(came, went, stored.rows, kept))
+        return "linear", collected
     for strategy, collected in _of_groups(given):
         if collected is not None:
-            return _of_collected(strategy, count, collected, kept)
+            return strategy, collected
     key = touched_keys.restricting_key(analysis, tables)
-    if tables.collected:
-        collected = touched_keys.collected_correction(analysis, key, query, tables, stored)
-        if collected is not None:
-            return _of_collected("keys", count, collected, kept)
-    frames = touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept)
-    return _of_frames("keys", count, frames, kept)
+    if key is None:
+        raise NotIncrementalError("no column of its answer restricts all tables that have changed")
+    collected = touched_keys.collected_correction(analysis, key, query, tables, stored) if tables.collected else None
+    if collected is None:
+        collected = _of_frames(touched_keys.persisted_correction(analysis, key, query, tables, stored.rows, kept=kept))
+    return "keys", collected
 
 
-def _of_groups(given: _Given) -> Iterator[tuple[str, CollectedCorrection | None]]:
+def _of_groups(given: _Given) -> Iterator[tuple[str, ViewCorrection | None]]:
     """Yield the corrections of a query of groups whose rows are linear, the cheapest first; None does not decide it."""
     sums, tables = given.sums, given.tables
     if sums is None or not tables.collected or not linear_terms.is_linear(sums.below, tables):
         return
     groups = sums.of("group")
     # If a key carries them, it is known without a query which groups are touched.
-    if not sums.can_be_added and (not groups or touched_keys.carries(given.analysis, tables)):
+    if not sums.can_be_added and (not groups or touched_keys.restricting_key(given.analysis, tables) is not None):
         return
     came, went = linear_terms.terms(sums.below, given.query, tables)
     touched = added_sums.touched_groups(sums, came, went)
@@ -188,22 +184,14 @@ def _of_groups(given: _Given) -> Iterator[tuple[str, CollectedCorrection | None]
     if sums.can_be_added:
         yield "added", added_sums.collected_correction(sums, touched, given.stored)
     if groups:
-        values = touched_keys.Values(touched.keys, touched.schema)
         correction = touched_keys.groups_correction(
-            given.analysis, touched.names, values, given.query, tables=tables, stored=given.stored
+            given.analysis, touched.names, touched.values, given.query, tables=tables, stored=given.stored
         )
         yield "groups", correction
 
 
-def _of_collected(strategy: str, count: int, collected: CollectedCorrection, kept: ExitStack) -> Partial:
-    return Partial(strategy, count, collected.retracted, collected.inserted, kept.pop_all(), placed=collected.rows)
-
-
-def _of_frames(
-    strategy: str, count: int, frames: tuple[DataFrame | None, DataFrame | None], kept: ExitStack
-) -> Partial:
+def _of_frames(frames: tuple[DataFrame | None, DataFrame | None]) -> ViewCorrection:
+    """Return the correction by these rows to retract, and to insert."""
+    retractions, insertions = frames
     retracted, inserted = (0 if rows is None else rows.count() for rows in frames)
-    retractions, insertions = (
-        rows if number else None for rows, number in zip(frames, (retracted, inserted), strict=True)
-    )
-    return Partial(strategy, count, retracted, inserted, kept.pop_all(), retractions, insertions)
+    return ViewCorrection(retractions if retracted else None, insertions if inserted else None, retracted, inserted)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from lakeproof.views.incremental.carried_keys import Analysis, analyse_node
+from lakeproof.views.incremental.carried_keys import Analysis, analyse
 from lakeproof.views.incremental.collected import is_text
-from lakeproof.views.incremental.plan_trees import JvmObject, Trees, class_name
+from lakeproof.views.incremental.plan_trees import JvmObject, Trees, analysed_plan, class_name, column_id, id_of
 
 Role: TypeAlias = Literal["group", "rows", "count", "sum", "average", "other"]
 # Values of these types are equal for grouping exactly if they are equal here.
@@ -77,31 +77,25 @@ def sums_of(session: SparkSession, rows: DataFrame, names: Collection[str]) -> S
     if session.conf.get("spark.sql.ansi.enabled", "true") != "true":
         return None  # a sum that its type can't hold would be another number, and no error
     trees = Trees(session)
-    plan = cast("Any", rows)._jdf.queryExecution().analyzed()  # noqa: SLF001  no public name for the plan
-    ids = [int(attribute.exprId().id()) for attribute in trees.items(plan.output())]
+    plan = analysed_plan(rows)
+    ids: list[int | None] = [id_of(attribute) for attribute in trees.items(plan.output())]
     while class_name(plan) in ("Project", "SubqueryAlias", "Sort"):
         if class_name(plan) == "Project":
-            passed = {int(item.exprId().id()): _passed(item) for item in trees.items(plan.projectList())}
-            ids = [passed.get(number, -1) for number in ids]
+            passed = {id_of(item): column_id(item) for item in trees.items(plan.projectList())}
+            ids = [None if number is None else passed.get(number) for number in ids]
         (plan,) = trees.items(plan.children())
     if class_name(plan) != "Aggregate" or any(trees.has_plan(e) for e in trees.items(plan.expressions())):
         return None
-    items = {int(item.exprId().id()): item for item in trees.items(plan.aggregateExpressions())}
+    items = {id_of(item): item for item in trees.items(plan.aggregateExpressions())}
     fields = rows.schema.fields
-    if not all(number in items for number in ids):
+    named = [(field, _inner(items[number])) for field, number in zip(fields, ids, strict=True) if number in items]
+    if len(named) < len(fields):
         return None
-    named = [(field, _inner(items[number])) for field, number in zip(fields, ids, strict=True)]
     outputs = _outputs(trees, named, trees.items(plan.groupingExpressions()))
     if outputs is None:
         return None
     (below,) = trees.items(plan.children())
-    return SumPlan(outputs, analyse_node(session, below, names))
-
-
-def _passed(item: JvmObject) -> int:
-    """Return the id of the column that an item of a projection passes on as it is, -1 if it is none."""
-    inner = _inner(item)
-    return int(inner.exprId().id()) if class_name(inner) == "AttributeReference" else -1
+    return SumPlan(outputs, analyse(session, below, names))
 
 
 def _inner(item: JvmObject) -> JvmObject:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY, scratch
-from lakeproof.lake.rows.change import distinct_rows
 from lakeproof.lake.rows.columns import col
-from lakeproof.lake.rows.correction import correct, join_on_key
+from lakeproof.lake.rows.correction import correct
+from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
 from lakeproof.views.incremental.collected import (
-    CollectedCorrection,
     NotIncrementalError,
     StoredView,
+    Values,
     collect,
     correction_to,
-    one_of,
+    with_one_of,
 )
 from lakeproof.views.incremental.table_changes import Changed, Query, kept_in
 
@@ -41,16 +38,10 @@ class RestrictingKey:
     columns: Mapping[int, tuple[int, ...]]
 
 
-def restricting_key(analysis: Analysis, tables: Changed) -> RestrictingKey:
-    """Return all columns that restrict every changed occurrence together with the most others.
-
-    Raises NotIncrementalError if there are none.
-    """
-    changed = _changed(analysis, tables)
-    key = _key(key for key in analysis.keys if all(number in key.columns for number in changed))
-    if key is None:
-        raise NotIncrementalError("no column of its answer restricts all tables that have changed")
-    return key
+def restricting_key(analysis: Analysis, tables: Changed) -> RestrictingKey | None:
+    """Return all columns that restrict every changed occurrence together with the most others; None if there are none."""
+    changed = analysis.occurrences_of(tables.changes)
+    return _key(key for key in analysis.keys if all(number in key.columns for number in changed))
 
 
 def _key(keys: Iterable[CarriedKey]) -> RestrictingKey | None:
@@ -65,22 +56,16 @@ def _key(keys: Iterable[CarriedKey]) -> RestrictingKey | None:
     )
 
 
-def carries(analysis: Analysis, tables: Changed) -> bool:
-    """True if `restricting_key` finds a key."""
-    changed = _changed(analysis, tables)
-    return any(all(number in key.columns for number in changed) for key in analysis.keys)
-
-
-def touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> DataFrame:
+def _touched_values(analysis: Analysis, key: RestrictingKey, tables: Changed) -> DataFrame:
     """Return the values of the key that the changes touch, each once."""
     return reduce(DataFrame.unionAll, _touched(analysis, key, tables)).distinct()
 
 
 def collected_correction(
     analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: StoredView
-) -> CollectedCorrection | None:
+) -> ViewCorrection | None:
     """Return the correction, folded by this process; None if its rows are too many."""
-    frame = touched(analysis, key, tables)
+    frame = _touched_values(analysis, key, tables)
     values = collect(frame)
     if values is None:
         return None
@@ -91,7 +76,7 @@ def collected_correction(
 
 def groups_correction(
     analysis: Analysis, names: Sequence[str], groups: Values, query: Query, *, tables: Changed, stored: StoredView
-) -> CollectedCorrection | None:
+) -> ViewCorrection | None:
     """Return the correction of some groups of a query, by their values in its columns `names`; None as above.
 
     Its tables are restricted as far as these columns restrict them.
@@ -104,31 +89,10 @@ def groups_correction(
     return _against(groups.of(query(frames), names), names, groups, stored)
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Values of some columns that this process holds, each once."""
-
-    rows: pa.Table
-    schema: T.StructType
-
-    def of(self, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Return the rows that have them in these columns."""
-        return one_of(rows, columns, self.rows, self.schema)
-
-    def columns(self, positions: Sequence[int]) -> Values:
-        """Return the values of some of the columns."""
-        return Values(
-            distinct_rows(self.rows.select(list(positions))),
-            T.StructType([self.schema.fields[position] for position in positions]),
-        )
-
-
-def _against(
-    answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView
-) -> CollectedCorrection | None:
+def _against(answers: DataFrame, names: Sequence[str], values: Values, stored: StoredView) -> ViewCorrection | None:
     """Return what makes the view's rows with these values the query's `answers`."""
     desired = collect(answers)
-    persisted = None if desired is None else stored.with_values(names, values.rows, values.schema)
+    persisted = None if desired is None else stored.with_values(names, values)
     if desired is None or persisted is None:
         return None
     return correction_to(desired, persisted, stored, answers.schema)
@@ -138,19 +102,11 @@ def persisted_correction(
     analysis: Analysis, key: RestrictingKey, query: Query, tables: Changed, stored: DataFrame, *, kept: ExitStack
 ) -> tuple[DataFrame | None, DataFrame | None]:
     """Return the same as frames, whatever their size: the rows to retract, and those to insert."""
-    values = kept_in(touched(analysis, key, tables), kept)
+    values = kept_in(_touched_values(analysis, key, tables), kept)
     count = values.count()
     if count > KEYS_MAX:
         raise NotIncrementalError(f"{count:,} keys are touched, more than {KEYS_MAX:,}")
-    names = list(_names(len(key.outputs)))
-    keys = F.broadcast(values)
-
-    def only_touched(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-        renamed = rows.select("*", *(col(c).alias(f"{_TOUCHED}in_{i}") for i, c in enumerate(columns)))
-        inside = [f"{_TOUCHED}in_{i}" for i in range(len(columns))]
-        other = keys.select(*(F.col(n).alias(i) for n, i in zip(names, inside, strict=True)))
-        return join_on_key(renamed, other, inside, "left_semi", null_safe=True).drop(*inside)
-
+    only_touched = partial(with_one_of, keys=values)
     desired = kept_in(only_touched(query(_restricted(analysis, key, tables, only_touched)), key.outputs), kept)
     persisted = kept_in(only_touched(stored, key.outputs), kept)
     correction = correct(desired, persisted, KEY, col(DUP))
@@ -158,19 +114,11 @@ def persisted_correction(
     return correction.retractions.select(KEY, DUP), correction.insertions
 
 
-def _changed(analysis: Analysis, tables: Changed) -> list[int]:
-    return [number for number, name in enumerate(analysis.occurrences) if name in tables.changes]
-
-
-def _names(count: int) -> Iterable[str]:
-    return (f"{_TOUCHED}{i}" for i in range(count))
-
-
 def _touched(analysis: Analysis, key: RestrictingKey, tables: Changed) -> Iterable[DataFrame]:
-    for number in _changed(analysis, tables):
+    for number in analysis.occurrences_of(tables.changes):
         rows = tables.changes[analysis.occurrences[number]].rows
         columns = [rows.columns[position] for position in key.columns[number]]
-        yield rows.select(*(col(c).alias(n) for c, n in zip(columns, _names(len(columns)), strict=True)))
+        yield rows.select(*(col(name).alias(f"{_TOUCHED}{i}") for i, name in enumerate(columns)))
 
 
 def _restricted(analysis: Analysis, key: RestrictingKey, tables: Changed, only_touched: _Only) -> dict[str, DataFrame]:

@@ -16,8 +16,7 @@ from lakeproof.proof.record import (
     Proved,
     due_tables,
     histories_due,
-    read_proved,
-    read_views,
+    read_record,
     record,
     views_due,
 )
@@ -70,7 +69,7 @@ def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
     record(lake, one, ProofReport("shop", Lsn(100), {A: TableProof("equal", 7, 7), B: TableProof("equal", 1, 1)}))
     record(lake, one, ProofReport("shop", Lsn(200), {A: TableProof("differs", 8, 7, 1)}))
     record(lake, one, ProofReport("shop", None, {A: TableProof("blocked"), C: TableProof("missing")}))
-    actual = read_proved(lake)
+    actual = read_record(lake).tables
     assert [(t, actual[t].status, actual[t].rows) for t in (A, B, C)] == [
         (A, "blocked", None),
         (B, "equal", 1),
@@ -80,7 +79,7 @@ def test_a_record_keeps_where_a_table_was_equal_last(tmp_path: Path) -> None:
     assert verified == Compared(one, Lsn(100), verified.time if verified else "")
     assert actual[C].verified is None
     lake.store.put(lake.paths.proof_record, b"{}")
-    assert read_proved(lake) == {}
+    assert read_record(lake).tables == {}
 
 
 def test_every_history_and_view_has_its_turn() -> None:
@@ -112,12 +111,12 @@ def test_a_result_about_the_lake_stays_until_the_next_look(tmp_path: Path) -> No
     assert ProofReport("shop", Lsn(100), tables, LakeProof(4, Lsn(100), {}, {"v": ViewProof("blocked", "how")})).equal
     record(source_lake, one, report)
     record(source_lake, one, ProofReport("shop", Lsn(200), tables))
-    actual = read_proved(source_lake)
+    actual = read_record(source_lake).tables
     history = actual[A].history
     assert history is not None
     assert (history.status, history.cut, history.reason) == ("damaged", 4, "why")
     assert actual[B].history is None
-    assert read_views(source_lake)["v"].status == "differs"
+    assert read_record(source_lake).views["v"].status == "differs"
 
 
 def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -> None:
@@ -127,8 +126,10 @@ def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -
     def prove(position: int | None, table: TableProof, view: ViewProof) -> tuple[Lsn | None, bool]:
         lake = LakeProof(4, Lsn(100), {}, {"v": view})
         record(source_lake, one, ProofReport("shop", None if position is None else Lsn(position), {A: table}, lake))
-        differed = read_proved(source_lake)[A].differed
-        return None if differed is None else differed.position, read_views(source_lake)["v"].differed_at is not None
+        differed = read_record(source_lake).tables[A].differed
+        return None if differed is None else differed.position, read_record(source_lake).views[
+            "v"
+        ].differed_at is not None
 
     equal, differs, blocked = TableProof("equal", 7, 7), TableProof("differs", 7, 6, 1), TableProof("blocked")
     assert prove(100, equal, ViewProof("blocked")) == (None, False)
@@ -143,7 +144,7 @@ def test_a_history_is_recorded_also_of_a_table_that_was_never_compared(tmp_path:
     source_lake = SourceLake(LocalStore(tmp_path), LakePaths("shop"))
     lake = LakeProof(4, Lsn(100), {A: HistoryProof("equal", 9)}, {})
     record(source_lake, Incarnation(1), ProofReport("shop", None, {}, lake))
-    actual = read_proved(source_lake)
+    actual = read_record(source_lake).tables
     assert actual[A].rows is None
     assert actual[A].history is not None
     assert due_tables([A], actual, 100) == [A]

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from lakeproof.postgres.catalog.tables import ACTIONS
 from lakeproof.proof.compare import ProofRow
-from lakeproof.proof.source.unsent import ALL_ACTIONS, Judgement, differences, judge
+from lakeproof.proof.source.unsent import Judgement, differences, judge
 
 _SURPLUS, _LACKING, _OTHER = "surplus", "lacking", "other"
 _SIDES = {
@@ -30,7 +31,7 @@ def _judged(
     *,
     new_file: bool = False,
 ) -> Judgement:
-    sent = [a for a in ALL_ACTIONS if a not in without.split()]
+    sent = [a for a in ACTIONS if a not in without.split()]
     return judge(differences(("id",), _rows(source), _rows(lake)), sent, new_file=new_file)
 
 

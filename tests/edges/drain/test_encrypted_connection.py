@@ -23,12 +23,12 @@ from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import StreamStart
 from lakeproof.postgres.connections.channel import DirectChannel, LibpqChannel
-from lakeproof.postgres.connections.connect import connect, connect_replication
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.connections.protocol import ROOM_BYTES
 from lakeproof.postgres.copying.blocks import copy_blocks
-from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from tests.support.servers.fix_postgres import Database
+from tests.support.servers.slots import create_slot
 
 _ROADS = {"disable": DirectChannel, "require": LibpqChannel}
 
@@ -106,8 +106,7 @@ def test_all_roads_bring_the_same_messages(database: Database, dsns: dict[str, S
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
         "CREATE PUBLICATION pub FOR TABLE t",
     )
-    with connect_replication(database.secret) as walsender:
-        start = create_slot(walsender, database.name, temporary=False)
+    start = create_slot(database.secret, database.name)
     database.execute(
         "INSERT INTO t SELECT g, repeat('x', g % 300) FROM generate_series(1, 3000) g",
         SQL("INSERT INTO t SELECT 10000 + g, repeat('y', {} * g) FROM generate_series(1, 5) g").format(ROOM_BYTES),
@@ -160,8 +159,7 @@ def test_a_copy_that_is_left_in_its_middle_closes_the_connection(
 def test_every_road_says_how_a_connection_ended(database: Database, dsns: dict[str, SecretStr], road: str) -> None:
     """A walsender that was terminated can be tried again."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION pub FOR TABLE t")
-    with connect_replication(database.secret) as walsender:
-        start = create_slot(walsender, database.name, temporary=False)
+    start = create_slot(database.secret, database.name)
     with ReplicationStream.open(dsns[road], database.name, ["pub"], start) as stream:
         stream.read(1, 0.1)
         database.execute(

@@ -18,17 +18,17 @@ from lakeproof.errors import RECOVER, GapError, InvariantError, SourceError, Tra
 from lakeproof.lsn import Lsn
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.messages import Begin, Commit, Insert, LogicalMessage
-from lakeproof.postgres.connections.connect import connect, connect_replication
-from lakeproof.postgres.replication_slot import create_slot, read_slot
+from lakeproof.postgres.connections.connect import connect
+from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.postgres.replication_stream import Received, ReplicationStream, StreamOptions
 from tests.support.servers.fix_postgres import Database, MakeServer
+from tests.support.servers.slots import create_slot
 
 
 def _slot(database: Database) -> Lsn:
     """A table with a publication, and a slot."""
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION pub FOR TABLE t")
-    with connect_replication(database.secret) as walsender:
-        return create_slot(walsender, database.name, temporary=False)
+    return create_slot(database.secret, database.name)
 
 
 def _open(

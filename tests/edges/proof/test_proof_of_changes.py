@@ -29,7 +29,7 @@ from lakeproof.lake.rows.change import Numbers
 from lakeproof.lsn import Lsn
 from lakeproof.proof import changed as prove_changed
 from lakeproof.proof import changed_keys
-from lakeproof.proof.record import Proved, read_proved
+from lakeproof.proof.record import Proved, read_record
 from lakeproof.proof.result import ProofReport
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.folder import Folder
@@ -78,7 +78,7 @@ def kinds(proof: ProofReport) -> dict[str, tuple[str, int | None]]:
 
 def recorded(config: Config, name: str) -> Proved:
     """Return what is recorded of a table."""
-    return read_proved(SourceLake.open(config.location, "shop"))[table(name)]
+    return read_record(SourceLake.open(config.location, "shop")).tables[table(name)]
 
 
 def test_what_changed_is_compared_by_its_keys(database: Database, config: Config) -> None:

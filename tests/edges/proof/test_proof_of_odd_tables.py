@@ -29,6 +29,7 @@ from lakeproof.proof.result import ProofReport
 from lakeproof.proof.run import ProofRequest
 from lakeproof.proof.tables import OpenProof
 from lakeproof.storage.folder import Folder
+from lakeproof.storage.source_lake import SourceLake
 from tests.support.faults.layer_files import Layer, kept
 from tests.support.lake.proof_steps import WITHOUT, into_the_lake, table, wrong_in
 from tests.support.servers.fix_postgres import Database
@@ -90,7 +91,8 @@ def test_a_repair_reads_a_row_once_whose_key_equals_another(
     source, numbers = config.sources["shop"], table("numbers")
     session = SnapshotSession(source.dsn, "lakeproof_test_repair", temporary=True)
     with session, session.open() as conn:
-        proof = OpenProof(config, source, WITHOUT, session, conn, silent)
+        lake = SourceLake.open(config.location, "shop")
+        proof = OpenProof(config, source, lake, WITHOUT, session, conn, silent)
         placed = copy_keys(proof, Repair({numbers: [("1",), ("1.0",), ("2.00",)]}), Stop())
     assert placed is not None
     assert placed.copy.tables[numbers].rows.rows == 1

@@ -25,7 +25,7 @@ from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.checks.findings import Severity
 from lakeproof.postgres.connections.connect import connect
-from lakeproof.proof.record import read_proved
+from lakeproof.proof.record import read_record
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.lake.compare import lake_rows, source_rows, table_columns
 from tests.support.servers.fix_postgres import Database
@@ -160,7 +160,7 @@ def test_the_proof_names_what_it_does_not_compare(database: Database, no_spark: 
         {"name": "amount", "generated": "stored"},
         {"name": "Words", "generated": "stored"},
     ]
-    recorded = read_proved(SourceLake.open(config.lake, "shop"))
+    recorded = read_record(SourceLake.open(config.lake, "shop")).tables
     assert recorded[LINE].left_out == ("amount", "Words")
 
 

@@ -25,9 +25,8 @@ from lakeproof.events import Event
 from lakeproof.landing.chain import Chain, newest_incarnation
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog.published import read_tables
-from lakeproof.postgres.connections.connect import connect, connect_replication
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.copying.snapshot import SnapshotSession, TableChangedError, chunks, copy_chunk
-from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
 from lakeproof.snapshot.incarnation import SourceDoc
@@ -35,6 +34,7 @@ from lakeproof.snapshot.run import SnapshotIncompleteError
 from lakeproof.snapshot.state import SnapshotDoc
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
+from tests.support.servers.slots import create_slot
 
 T, U = TableName("public", "t"), TableName("public", "u")
 _SCHEMA: tuple[LiteralString, ...] = (
@@ -203,8 +203,7 @@ def test_a_table_that_keeps_moving_fails_alone(database: Database, tmp_path: Pat
 def test_a_slot_made_before_by_a_dba_is_used(database: Database, tmp_path: Path) -> None:
     """The landing begins at the slot's confirmed position, the snapshot comes from a temporary slot at a later point."""
     database.execute(*_SCHEMA)
-    with connect_replication(database.secret) as walsender:
-        result = create_slot(walsender, database.name, temporary=False)
+    result = create_slot(database.secret, database.name)
     database.execute("DELETE FROM t WHERE id > 10")
     config = _config(database, tmp_path)
     report = bootstrap(config, "shop", [T])
@@ -281,8 +280,7 @@ def test_a_lost_or_foreign_slot_is_refused_before_anything_is_written(database: 
     """A slot in use before the landing, or gone after it, is refused, and the lake stays as it was."""
     database.execute(*_SCHEMA)
     config = _config(database, tmp_path)
-    with connect_replication(database.secret) as walsender:
-        point = create_slot(walsender, database.name, temporary=False)
+    point = create_slot(database.secret, database.name)
     with (
         ReplicationStream.open(
             database.secret, database.name, ["pub"], point, StreamOptions(application_name="someone")

@@ -23,11 +23,10 @@ from lakeproof.errors import ConfigError, SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.checks.findings import Severity
-from lakeproof.postgres.connections.connect import connect_replication
-from lakeproof.postgres.replication_slot import create_slot
 from lakeproof.postgres.replication_stream import ReplicationStream, StreamOptions
 from lakeproof.snapshot.incarnation import SourceDoc
 from tests.support.servers.fix_postgres import Database, MakeServer, new_database
+from tests.support.servers.slots import create_slot
 
 T = TableName("public", "t")
 _GOOD: tuple[LiteralString, ...] = ("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION pub FOR TABLE t")
@@ -215,11 +214,10 @@ def test_slots_that_can_not_serve_are_errors(database: Database, tmp_path: Path)
         database.execute(SQL(statement).format(database.name))
         _only(_check(database, tmp_path), f"slot {database.name}", words)
         database.execute(SQL("SELECT pg_drop_replication_slot({})").format(database.name))
-    with new_database(database.server) as other, connect_replication(other.secret) as walsender:
-        create_slot(walsender, other.name, temporary=False)
+    with new_database(database.server) as other:
+        create_slot(other.secret, other.name)
         _only(_check(database, tmp_path, slot=other.name), "belongs to database", other.name)
-    with connect_replication(database.secret) as walsender:
-        start = create_slot(walsender, database.name, temporary=False)
+    start = create_slot(database.secret, database.name)
     for name, error in (("someone", True), ("lakeproof drain shop", False)):
         with ReplicationStream.open(
             database.secret, database.name, ["pub"], start, StreamOptions(application_name=name, wait_s=5)

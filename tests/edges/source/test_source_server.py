@@ -16,6 +16,7 @@ from lakeproof.postgres.replication_slot import create_slot, drop_slot, name_pro
 from lakeproof.postgres.server import identify
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
 from tests.support.servers.fix_postgres import Database
+from tests.support.servers.slots import create_slot as new_slot
 
 PASSWORD = "pa55/w@rd:#%"
 
@@ -161,9 +162,9 @@ def test_a_role_without_replication_is_refused_with_what_it_lacks(database: Data
 
 def test_a_slot_is_read_as_it_stands(database: Database) -> None:
     """read_slot gives plugin, database, position and what it holds back; None once it is dropped."""
-    with connect(database.secret) as conn, connect_replication(database.secret) as walsender:
+    with connect(database.secret) as conn:
         assert read_slot(conn, database.name) is None
-        point = create_slot(walsender, database.name, temporary=False)
+        point = new_slot(database.secret, database.name)
         state = read_slot(conn, database.name)
         assert state is not None
         assert (state.plugin, state.database, state.confirmed_flush_lsn) == ("pgoutput", database.name, point)

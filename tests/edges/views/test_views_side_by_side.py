@@ -15,7 +15,7 @@ from lakeproof.errors import LakeError
 from lakeproof.lake.columns import quoted
 from lakeproof.lake.records.views.cuts import view_path
 from lakeproof.names import TableName
-from lakeproof.proof.record import read_proved, read_views
+from lakeproof.proof.record import read_record
 from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.open import open_store
 from lakeproof.storage.source_lake import SourceLake
@@ -86,11 +86,11 @@ def test_a_damaged_log_of_one_view_ends_no_proof(database: Database, tmp_path: P
     for _ in range(2):
         actual = prove(config, "shop", None, spark, request=ProofRequest(history=True))
         assert actual.tables[table].status == "equal"
-        assert {name: proof.status for name, proof in read_views(lake).items()} == {
+        assert {name: proof.status for name, proof in read_record(lake).views.items()} == {
             "a_damaged": "blocked",
             "b_right": "equal",
         }
-        assert "can't be read: " in (read_views(lake)["a_damaged"].reason or "")
-        history = read_proved(lake)[table].history
+        assert "can't be read: " in (read_record(lake).views["a_damaged"].reason or "")
+        history = read_record(lake).tables[table].history
         assert history is not None
         assert history.status == "equal"

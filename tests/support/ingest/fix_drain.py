@@ -37,13 +37,13 @@ from lakeproof.landing.segments.reader import open_file, verify_files
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.postgres.catalog.fingerprint import CommitVisibility, observe_catalog
-from lakeproof.postgres.connections.connect import connect, connect_replication
-from lakeproof.postgres.replication_slot import create_slot
+from lakeproof.postgres.connections.connect import connect
 from lakeproof.postgres.server import identify
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.ingest.forked import Forked
 from tests.support.servers.fix_postgres import Database
+from tests.support.servers.slots import create_slot
 
 SOURCE = "shop"
 Row = tuple[Any, ...]
@@ -101,10 +101,9 @@ class Drained:
         """
         writer = secrets.token_hex(16)
         incarnation = Incarnation(1)
-        with connect_replication(SecretStr(self.dsn)) as conn:
-            server = identify(conn)
-            start = create_slot(conn, self.slot, temporary=False)
+        start = create_slot(SecretStr(self.dsn), self.slot)
         with connect(SecretStr(self.dsn)) as catalog:
+            server = identify(catalog)
             reading = observe_catalog(catalog, [SOURCE], CommitVisibility(Lsn.ZERO))
         rules = dict.fromkeys(reading.rules, reading.horizon)
         whole = FirstReading(reading.fingerprint, reading.lower_lsn, reading.upper_lsn, rules)

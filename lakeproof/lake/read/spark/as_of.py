@@ -46,7 +46,7 @@ from lakeproof.lake.rows.history_ops import CORRECT_DELETE, CORRECT_INSERT, RESE
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.snapshot.folder import part_key, read_snapshot, snapshot_folders
+from lakeproof.snapshot.folder import find_snapshot, snapshot_folders
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
@@ -330,7 +330,7 @@ def _first_copied(lake: SourceLake, table: TableName) -> datetime | None:
     """Return the time at which the first copy of a table began, None if it never was copied."""
     for incarnation in incarnations(lake):
         for folder in snapshot_folders(lake, incarnation):
-            snapshot = read_snapshot(lake, folder) if lake.store.exists(part_key(folder, 0)) else None
+            snapshot = find_snapshot(lake, folder)
             if snapshot is not None and table in snapshot.tables:
                 return time_of(snapshot.started_at)
     return None
