@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Annotated
 
 from pydantic import Field
@@ -240,14 +241,7 @@ def record(
 def histories_due(rows: Mapping[TableName, int], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
     """Return the tables whose history a proof checks: those checked longest ago, of about `rows_max` rows, at least one."""
     last = {t: p.history.time for t, p in proved.items() if p.history is not None}
-    chosen: list[TableName] = []
-    room = rows_max
-    for table in sorted(rows, key=lambda t: (last.get(t, ""), t)):
-        room -= rows[table]
-        if chosen and room < 0:
-            break
-        chosen.append(table)
-    return chosen
+    return _fitting(sorted(rows, key=lambda t: (last.get(t, ""), t)), rows, rows_max)
 
 
 def views_due(views: Sequence[str], proved: Mapping[str, LakeProved]) -> list[str]:
@@ -262,12 +256,16 @@ def due_tables(tables: Sequence[TableName], proved: Mapping[TableName, Proved], 
     chosen |= {t for t, rows in sizes.items() if rows <= rows_max * SMALL_SHARE}
     room = rows_max - sum(sizes.get(t, 0) for t in chosen)
     large = sorted((t for t in tables if t not in chosen), key=lambda t: (_compared_whole(proved[t]), t))
-    for number, table in enumerate(large):
-        room -= sizes[table]
-        if number and room < 0:
-            break
-        chosen.add(table)
+    chosen |= set(_fitting(large, sizes, room))
     return [t for t in tables if t in chosen]
+
+
+def _fitting(tables: Sequence[TableName], rows: Mapping[TableName, int], room: int) -> list[TableName]:
+    """Return the first of the tables: as many as have at most so many rows together, at least one."""
+    sums = accumulate(rows[table] for table in tables)
+    return [
+        table for number, (table, so_far) in enumerate(zip(tables, sums, strict=True)) if not number or so_far <= room
+    ]
 
 
 def _compared_whole(proved: Proved) -> str:

@@ -23,7 +23,7 @@ from lakeproof.errors import LakeproofError, SourceError, TransientError, manual
 from lakeproof.events import Stop
 from lakeproof.postgres.connections.pooler import a_pooler, pooler_at, pooler_in
 from lakeproof.postgres.connections.refusals import refusal_error
-from lakeproof.postgres.connections.security import CLEAR_PASSWORD, UNVERIFIED_REMEDY, authentication
+from lakeproof.postgres.connections.security import authentication
 from lakeproof.postgres.connections.timeouts import ASKED_TO_STOP, TimedConnection, Timeout, use_timeout
 from lakeproof.values.pinned_settings import PINNED_SETTINGS
 
@@ -86,17 +86,6 @@ _NAMES_SOMETHING = re.compile(
     |invalid|unsupported|specified|not\ allowed|not\ found|no\ such""",
     re.IGNORECASE | re.VERBOSE,
 )
-
-# libpq's words if it does not even ask the server → the remedy.
-_REFUSALS: Mapping[str, str] = {
-    CLEAR_PASSWORD: UNVERIFIED_REMEDY,
-    "root certificate file": "name the CA's certificate with sslrootcert= (sslrootcert=system: those of this machine)",
-    "certificate verify failed": "name the CA that signed the server's certificate with sslrootcert=",
-    "does not match host name": "name the server as its certificate does, or give it another certificate",
-    "does not support ssl": "switch TLS on at the server (ssl = on), or take sslmode out of the DSN",
-    "requires a valid client certificate": "name the role's certificate and key with sslcert= and sslkey=",
-    "channel binding": "take channel_binding out of the DSN, or let the server authenticate by SCRAM over TLS",
-}
 
 # SQLSTATEs and classes after which the same request may succeed: connection trouble, not enough resources, shutdown,
 # a rolled back transaction, a busy slot, a lock timeout, a cancelled statement.
@@ -337,11 +326,6 @@ def _lost(thing: str, reason: str, parts: Mapping[str, str | int | None] | None 
     answer = _SERVER_SAID.search(reason)
     if answer and not _NAMES_SOMETHING.search(answer["text"]):
         return TransientError(thing, reason, "try again; if it persists, see the server's log")
-    remedy = next((text for words, text in _REFUSALS.items() if words in lower), None)
-    if remedy is not None:
-        return SourceError(thing, reason, remedy)
-    if "wal sender" in lower or "wal-sender" in lower or "walsender" in lower:
-        return SourceError(thing, reason, "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)")
     return refusal_error(thing, reason, parts or {})
 
 

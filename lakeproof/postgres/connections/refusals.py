@@ -1,4 +1,4 @@
-"""Says what to correct if a server or libpq definitely refuses a connection: host, database, role, password, pg_hba.conf."""
+"""Says what to correct if a server or libpq definitely refuses a connection: host, TLS, database, role, password."""
 
 from __future__ import annotations
 
@@ -6,12 +6,25 @@ import re
 from collections.abc import Mapping
 
 from lakeproof.errors import SourceError
+from lakeproof.postgres.connections.security import CLEAR_PASSWORD, UNVERIFIED_REMEDY
 
 _NO_PASSWORD = "no password supplied"  # noqa: S105  libpq's words
 _HOST = "check the host's name in the DSN, or the resolver of this machine"
 _ROLE = "check the role's name, and its password (`password` of the source)"
+_REPLICATION = "ALTER ROLE <role> REPLICATION (on RDS: GRANT rds_replication TO <role>)"
 # Words in lower case, which libpq and an English server use → what to correct.
 _REMEDIES: Mapping[str, str] = {
+    # Of libpq, which does not even ask the server.
+    CLEAR_PASSWORD: UNVERIFIED_REMEDY,
+    "root certificate file": "name the CA's certificate with sslrootcert= (sslrootcert=system: those of this machine)",
+    "certificate verify failed": "name the CA that signed the server's certificate with sslrootcert=",
+    "does not match host name": "name the server as its certificate does, or give it another certificate",
+    "does not support ssl": "switch TLS on at the server (ssl = on), or take sslmode out of the DSN",
+    "requires a valid client certificate": "name the role's certificate and key with sslcert= and sslkey=",
+    "channel binding": "take channel_binding out of the DSN, or let the server authenticate by SCRAM over TLS",
+    "wal sender": _REPLICATION,
+    "wal-sender": _REPLICATION,
+    "walsender": _REPLICATION,
     "could not translate host name": _HOST,
     "failed to resolve host": _HOST,
     _NO_PASSWORD: "the server asks for a password: name the variable that has it, `password: {env: NAME}` of the source",
