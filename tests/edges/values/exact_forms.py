@@ -13,7 +13,6 @@ from psycopg.sql import SQL
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.rows import columns as rows_columns
 from lakeproof.lake.rows.hashed import RowsOfBatch
 from lakeproof.postgres.connections.connect import Connection
@@ -32,8 +31,10 @@ def source_digests(conn: Connection, relation: source_form.ComparedRelation) -> 
     return {str(digest): str(value) for digest, value in conn.execute(query)}
 
 
-def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVersion) -> None:
-    """Compare the digests of both sides, by all paths; names the first values that differ."""
+def assert_same_forms(
+    source: dict[str, str], lake: DataFrame, batches: Iterable[pa.RecordBatch], version: SchemaVersion
+) -> None:
+    """Compare the digests of both sides, by all paths; names the first values that differ. `batches` are the lake's rows."""
     functions = jvm_functions(lake.sparkSession)
     assert functions is not None, "they do what they should in the Spark that is locked"
     # A bag's forms are the same by both.
@@ -41,8 +42,7 @@ def assert_same_forms(source: dict[str, str], lake: DataFrame, version: SchemaVe
         assert_same_digests(source, lake, proof_forms(version, road))
     hashes = lake.select(functions.text_bits(F.concat(*proof_forms(version, functions))))
     assert sorted(r[0] for r in hashes.collect()) == sorted(int(digest[:15], 16) for digest in source)
-    folder = lake.inputFiles()[0].removeprefix("file://").partition("/current/")[0]
-    assert_same_in_arrow(source, DeltaRows.open(f"{folder}/current", 0).batches(), version)
+    assert_same_in_arrow(source, batches, version)
 
 
 def assert_same_in_arrow(source: dict[str, str], batches: Iterable[pa.RecordBatch], version: SchemaVersion) -> None:

@@ -199,7 +199,9 @@ def _same_forms(
         named = [F.col(name).alias(c.name) for name, c in zip(file_names(version), version.columns, strict=True)]
         with connect(SecretStr(source.dsn)) as conn:
             digests = source_digests(conn, relation_of(version))
-        assert_same_forms(digests, landed.select(*named, F.col("_lp_text")), version)
+        in_files = table.select([*file_names(version), "_lp_text"])
+        renamed = in_files.rename_columns([*(c.name for c in version.columns), "_lp_text"])
+        assert_same_forms(digests, landed.select(*named, F.col("_lp_text")), renamed.to_batches(), version)
 
 
 def _both_roads(source: Drained, tables: Sequence[TableName]) -> list[tuple[SchemaVersion, pa.Table]]:

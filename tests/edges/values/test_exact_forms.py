@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.server import EmbeddedPostgres
 from lakeproof.config.model import TableConfig
+from lakeproof.lake.delta.arrow_rows import DeltaRows
 from lakeproof.lake.rows.hashed import BucketSums, RowsOfBatch
 from lakeproof.postgres.connections.connect import Connection, connect
 from lakeproof.proof.compare import Buckets, ProofRow
@@ -70,7 +71,8 @@ class Lake:
         if self.spark is None:
             assert_same_in_arrow(digests, to_arrow(conn, version).combine_chunks().to_batches(), version)
         else:
-            assert_same_forms(digests, self._delta(conn, version), version)
+            lake = self._delta(conn, version)
+            assert_same_forms(digests, lake, DeltaRows.open(str(self.folder / "current"), 0).batches(), version)
 
     def buckets(self, conn: Connection, version: SchemaVersion, buckets: int) -> Buckets:
         """Return the sums of each bucket."""
