@@ -11,11 +11,11 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from demo.server import free_port
 from lakeproof.config.section.metrics import read_address
 from lakeproof.drain.counts import Flush, LandedCounts
 from lakeproof.drain.pulse import Pulse
@@ -36,8 +36,7 @@ _SERIES_PER_TABLE = 8
 @pytest.fixture
 def address() -> str:
     """An address that is free now."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def _get(address: str, path: str, accept: str = "") -> tuple[int, str]:
