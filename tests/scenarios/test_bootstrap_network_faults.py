@@ -30,7 +30,8 @@ from tests.support.servers.fix_proxy import End, Fault, Faults, Proxy, random_fa
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 SEED = int(os.environ.get("LAKEPROOF_SEED", "1"))
 ITEMS = TableName("public", "items")
-ATTEMPTS_MAX = 30
+# One in five comes through, whatever the machine: with another seed each time, thirty would fail now and then.
+ATTEMPTS_MAX = 150
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(number, marks=pytest.mark.full) for number in range(1, 31))])

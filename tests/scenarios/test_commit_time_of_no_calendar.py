@@ -84,7 +84,7 @@ def test_the_history_of_a_slot_that_is_behind_is_compared(drained: Drained) -> N
     drained.begin()
     _apply(drained.database, ["infinity"], 1)
     with drained.running("caught_up", failpoint="drain.after_manifest") as process:
-        process.wait(60)
+        process.wait(180)
     assert drained.confirmed_flush() < drained.chain().end
     _apply(drained.database, ["0044-03-15 BC"], 2)
     drained.drain()

@@ -82,7 +82,7 @@ def test_a_drain_goes_on_at_the_promoted_standby(pair: Pair) -> None:
     thread.start()
     try:
         shop.execute("INSERT INTO items VALUES (2, 'landed before')")
-        wait_until(lambda: bool(failed) or _landed(shop) == [1, 2], 60)
+        wait_until(lambda: bool(failed) or _landed(shop) == [1, 2])
         sync_slot(pair.primary, pair.standby, SLOT)
         with pytest.raises(TransientError, match="the server is a standby"):
             pair.on(pair.standby).drain()
@@ -90,10 +90,10 @@ def test_a_drain_goes_on_at_the_promoted_standby(pair: Pair) -> None:
         promote(pair.standby)
         shop.execute("INSERT INTO items VALUES (3, 'at the new one')", "UPDATE items SET note = 'x' WHERE id = 2")
         shop.execute("INSERT INTO items VALUES (4, 'at the new one')")
-        wait_until(lambda: bool(failed) or _landed(shop) == [1, 2, 3, 4], 60)
+        wait_until(lambda: bool(failed) or _landed(shop) == [1, 2, 3, 4])
     finally:
         stop.request()
-        thread.join(60)
+        thread.join()
     assert failed == []
     chain = shop.chain()
     assert chain.incarnation == 1

@@ -86,7 +86,7 @@ def test_a_publication_was_created_before_the_landing_s_end(database: Database, 
     """The landing was read past rows that the server would send by now."""
     config = _begun(database, tmp_path, with_second=False)
     database.execute("INSERT INTO a VALUES (1)", _SECOND, "INSERT INTO b VALUES (1)")
-    _killed_before_acknowledging(config, database.end_of_wal())
+    _killed_before_acknowledging(config, database.end_of_flushed_wal())
     _goes_on(config)
 
 

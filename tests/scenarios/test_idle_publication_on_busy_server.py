@@ -22,7 +22,7 @@ def test_the_slot_follows_and_wal_is_bounded(drained: Drained) -> None:
         other.execute("CREATE TABLE noise (x text); ALTER TABLE noise ALTER x SET STORAGE EXTERNAL")
         for _ in range(ROUNDS):
             other.execute("INSERT INTO noise SELECT repeat('x', 8000) FROM generate_series(1, 2100)")
-            end = other.end_of_wal()
+            end = other.end_of_flushed_wal()
             wait_until(lambda end=end: drained.confirmed_flush() >= end)  # type: ignore[misc]  # a default of a lambda
             # The checkpoint records for the slot that nothing is running, which lets restart_lsn follow.
             other.execute("CHECKPOINT")

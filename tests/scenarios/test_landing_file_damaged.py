@@ -47,7 +47,7 @@ def test_a_drain_goes_on_past_a_damaged_file_of_the_newest_segment(drained: Drai
     for number, (name, damage) in enumerate(DAMAGES.items()):
         rows = f"SELECT g, 'note' FROM generate_series({number * 10}, {number * 10 + 9}) g"  # noqa: S608  numbers
         database.execute(f"INSERT INTO items {rows}", "TRUNCATE parts")
-        with drained.running("caught_up", "drain.after_manifest") as process:
+        with drained.running("caught_up", "drain.after_manifest", flush_interval_s=600.0) as process:
             process.communicate(timeout=180)
         chain = drained.chain()
         assert drained.confirmed_flush() < chain.end

@@ -5,7 +5,6 @@ The server of the metrics alone is in `tests/core/state/test_metrics_server.py`.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 import urllib.error
@@ -19,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
+from demo.server import free_port
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import follow
 from lakeproof.commands.drain import drain
@@ -71,10 +71,7 @@ def shop(database: Database, tmp_path: Path) -> Shop:
         "INSERT INTO orders SELECT g, 'n' FROM generate_series(1, 100) g",
         "CREATE PUBLICATION pub FOR TABLE orders",
     )
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    ports = [taken.getsockname()[1] for taken in sockets]
-    for taken in sockets:
-        taken.close()
+    ports = [free_port() for _ in range(2)]
     source = database.source(
         buckets=16,
         drain=DrainConfig(flush_interval_s=0.2, progress_interval_s=0.2, metrics=f"127.0.0.1:{ports[0]}"),

@@ -57,12 +57,11 @@ def test_each_commit_lands_once_and_in_order_after_any_network_fault(
         with _load(shop.database, SEED * 1000 + seed):
             wait_until(lambda: proxy.connections > 0)
             deadline = time.monotonic() + 4.0
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or not proxy.ends:
                 assert shop.confirmed_flush() <= shop.chain().end
                 time.sleep(0.05)
         proxy.faults = lambda _: None
         told_to_stop(process)
-    assert proxy.ends
     shop.drain()
     truth.drain()
     chain = shop.chain()
@@ -136,7 +135,8 @@ def test_a_question_that_is_never_answered_is_asked_again(
 
 def test_an_idle_server_that_answers_is_not_given_up(shop: Drained, proxy: Proxy) -> None:
     """The server has no changes, and answers when asked."""
-    with _through(shop, proxy).running("seconds=3", silence_timeout_s=1.0, **LIMITS) as process:
+    # It asks after half of this time, and the answer may come a second or two later on a busy machine.
+    with _through(shop, proxy).running("seconds=9", silence_timeout_s=6.0, **LIMITS) as process:
         _, err = process.communicate(timeout=180)
         assert process.returncode == 0, err
     assert "drain.reconnect" not in err

@@ -45,7 +45,7 @@ def _landed(database: Database, drained: Drained, *statements: str) -> None:
     """Run statements, and wait until their rows have landed."""
     database.execute(*statements)
     end = Lsn.parse(current_lsn(database.dsn))
-    wait_until(lambda: drained.chain().end >= end, 60)
+    wait_until(lambda: drained.chain().end >= end)
 
 
 def _is_equal(database: Database, drained: Drained) -> bool:
@@ -68,7 +68,7 @@ def test_a_stream_is_opened_again_once_the_catalog_has_the_new_name(database: Da
             names = [e.version.table for m in chain.between(chain.head.end_lsn, chain.end) for e in m.schemas]
             return _NOW in names
 
-        wait_until(has_new_name, 60)
+        wait_until(has_new_name)
         catalog = newest_catalog(drained.chain())
         assert catalog is not None
         assert _NOW in {each.table for each in catalog.tables.values()}

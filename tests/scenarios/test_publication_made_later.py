@@ -138,11 +138,9 @@ def test_whole_transactions_before_an_error_of_the_server_are_kept(shop: Drained
     shop.database.execute("ALTER PUBLICATION shop SET TABLE items WHERE (1 / id > -2)")
     for number in range(1, 20):
         shop.database.execute(SQL("INSERT INTO items VALUES ({})").format(number))
-    end = shop.database.end_of_wal()
     shop.database.execute("INSERT INTO items VALUES (0)")
     with pytest.raises(SourceError, match="DivisionByZero"):
         drain(shop.config(flush_interval_s=600.0), SOURCE, Until.stopped(), silent)
-    assert shop.chain().end >= end
     assert len(shop.folded()[ITEMS]) == 19
 
 

@@ -41,7 +41,7 @@ def _interrupted(work: Callable[[], object], line: int, handle: Callable[[], Non
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(90)
     assert not thread.is_alive(), f"interrupted before line {line} of its work, it stands still"
     return seen >= line
 
@@ -61,11 +61,11 @@ def test_a_request_amid_any_line_is_heard(work: Callable[[Stop], object]) -> Non
 def test_one_request_ends_every_wait() -> None:
     """Those that wait already, and those that begin to."""
     stop, heard = Stop(), []
-    threads = [threading.Thread(target=lambda: heard.append(stop.wait(60))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: heard.append(stop.wait(90))) for _ in range(4)]
     for thread in threads:
         thread.start()
     stop.request()
     for thread in threads:
-        thread.join(20)
+        thread.join(90)
     assert heard == [True] * 4
     assert stop.wait(60)

@@ -47,7 +47,9 @@ def test_a_snapshot_amid_ddl_comes_through(drained: Drained, seed: int) -> None:
 
 def _config(shop: Drained) -> Config:
     config = shop.config()
-    source = config.sources[SOURCE].model_copy(update={"snapshot": SnapshotConfig(connections=2, chunk_pages=2)})
+    # DDL goes on at its own pace, however slow the machine: there a table takes more attempts.
+    settings = SnapshotConfig(connections=2, chunk_pages=2, attempts=100)
+    source = config.sources[SOURCE].model_copy(update={"snapshot": settings})
     return config.model_copy(update={"sources": {SOURCE: source}})
 
 

@@ -72,7 +72,7 @@ def _killed(config: Config, command: str, place: str) -> None:
         env={**os.environ, VARIABLE: place},
         capture_output=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == -9, done.stderr
 

@@ -5,6 +5,7 @@ The lake knows tables by their names, and each name is still published: nobody h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 
 import pytest
@@ -14,12 +15,12 @@ from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.compact import compact
 from lakeproof.errors import ConfigError
 from lakeproof.events import Stop, silent
-from lakeproof.lake.records.held import WayOut
+from lakeproof.lake.records.held import Held, WayOut
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import TableName
 from lakeproof.state.due_copies import recopy
-from tests.support.ingest.fix_drain import SOURCE, Drained
+from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
 
 pytestmark = pytest.mark.postgres
 A, B = TableName("public", "a"), TableName("public", "b")
@@ -45,11 +46,17 @@ def test_both_are_due_for_a_copy(drained: Drained) -> None:
         "INSERT INTO a VALUES (1, 'of b')",
         "INSERT INTO b VALUES (1, 'of a')",
     )
-    drained.drain()
-    compact(config, SOURCE, SparkOnDemand(_no_spark), silent, Stop())
-    cut = newest_cut(drained.source_lake)
-    assert cut is not None
-    assert {h.way_out for h in cut.held.values()} == {WayOut.PUBLISH_THEN_SNAPSHOT}
-    assert cut.held.keys() == {A, B, TableName("public", "c")}
+
+    def held() -> Mapping[TableName, Held]:
+        drained.drain()
+        compact(config, SOURCE, SparkOnDemand(_no_spark), silent, Stop())
+        # A reading of the catalog counts from where the server's log was then, which may not have been flushed.
+        database.flush_wal()
+        cut = newest_cut(drained.source_lake)
+        assert cut is not None
+        return cut.held
+
+    wait_until(lambda: held().keys() == {A, B, TableName("public", "c")})
+    assert {h.way_out for h in held().values()} == {WayOut.PUBLISH_THEN_SNAPSHOT}
     due = recopy(config, SOURCE, datetime.now(timezone.utc)).due
     assert due.keys() == {A, B, TableName("public", "d")}

@@ -41,7 +41,7 @@ def interruptible() -> Iterator[None]:
 
 def _work(stop: Stop) -> None:
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert stop.wait(20)
+    assert stop.wait(90)
 
 
 def _run(instance: dg.DagsterInstance, achieved: Callable[[], str] | None, *, is_terminated: bool, steps: int) -> str:

@@ -287,9 +287,9 @@ class Entry:
         """Add up the changes since a snapshot.
 
         Raises `Unsupported` if Spark is to write the entry, LakeError about a damaged file, and TableHeldError if a
-        configured key is not unique in the snapshot.
+        configured key is not unique in the snapshot, or as `TableTask.checked`.
         """
-        changes, base = entry_range(task, entry), None
+        changes, base = task.checked(entry_range(task, entry)), None
         match entry.source:
             case Copy(folder) if entry.table.chunks:
                 base = ChunkBase(task.lake.store, folder, task.schema, entry.table.chunks)

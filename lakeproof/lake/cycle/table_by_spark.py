@@ -103,7 +103,7 @@ def _write_changes(session: SparkSession, task: TableTask) -> TableResult:
 
 def _write_first(session: SparkSession, task: TableTask, entry: SnapshotEntry) -> TableResult:
     """Write a table's first rows, the snapshot with the changes since, and history from the snapshot on."""
-    changes = task.since_snapshot(entry)
+    changes = task.checked(task.since_snapshot(entry))
     snapshot = _snapshot(session, task, changes.schema, entry)
     resolved = resolve(session, changes, snapshot)
     events = state_rows(changes.schema, snapshot, SNAPSHOT, entry.consistent_point)
@@ -125,7 +125,7 @@ def _write_anew(session: SparkSession, task: TableTask, entry: SnapshotEntry, be
     Everything in history before that is void to a reader who adds history up. Changes since the snapshot may stand there
     already. So the rows are the cycle's own, and those changes are not written again.
     """
-    changes, intent = task.since_snapshot(entry), task.intent
+    changes, intent = task.checked(task.since_snapshot(entry)), task.intent
     schema, snapshot = changes.schema, _snapshot(session, task, changes.schema, entry)
     gap = None if before.incarnation == intent.incarnation else _gap(session, task, before, entry)
     reset = intent.own_ordinal if gap is None else intent.own_ordinal + 1
@@ -152,7 +152,7 @@ def _write_again(session: SparkSession, task: TableTask, entry: SnapshotEntry, b
     """Write a table of the lake: its changes (unless it was held and missed some) and a correction, in one commit."""
     same_life = before.incarnation == task.intent.incarnation
     follows = same_life and before.at_lsn == task.intent.start_lsn
-    changes = task.since_snapshot(entry)
+    changes = task.checked(task.since_snapshot(entry))
     snapshot = _snapshot(session, task, changes.schema, entry)
     persisted = read_layer(session, task.lake, task.table, before)
     since, own = resolve(session, changes, snapshot), None

@@ -34,7 +34,7 @@ from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.landing.catalog_history import sends_everything
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.segments.reader import Slice, slices
+from lakeproof.landing.segments.reader import Slice, count_changes, slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
@@ -173,12 +173,28 @@ class TableTask(CycleTable):
         """Return the table's changes in the cycle's range."""
         return self.range_of(self.files, self.intent.start_lsn)
 
+    def checked(self, changes: TableRange) -> TableRange:
+        """Return the changes; raise TableHeldError if an update or a delete says by no key which row it means.
+
+        VACUUM and ANALYZE take back in place, for the past too, that a table has an index. What was changed by a primary key
+        that is dropped then is sent as that of a table without one, if it has not been sent before.
+        """
+        if changes.counts.updates or changes.counts.deletes:
+            for version, pieces in {self.version: changes.landed.slices, **changes.older}.items():
+                counts = count_changes(pieces, changes.landed.start, changes.landed.end)
+                if version.is_bag and not has_old_rows(version) and (counts.updates or counts.deletes):
+                    problem = {
+                        "problem": "an update or a delete came without the key of its row: the key was dropped later"
+                    }
+                    raise TableHeldError(str(self.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem)
+        return changes
+
     def changes_to_apply(self) -> TableRange:
-        """Return `own_range`; raise TableHeldError if an update lacks the old row that identity FULL brings.
+        """Return `own_range`; raise TableHeldError as `checked`, and if an update lacks the old row of identity FULL.
 
         A partition had another identity than its root for a while, by which its old rows were left out.
         """
-        changes = self.own_range()
+        changes = self.checked(self.own_range())
         if has_old_rows(self.version) and not changes.older and changes.counts.updates > changes.counts.befores:
             problem = {"problem": "an update came without the old row that identity FULL brings"}
             raise TableHeldError(str(self.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem)

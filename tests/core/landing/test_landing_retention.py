@@ -237,7 +237,7 @@ def test_a_removal_that_was_killed_is_finished_by_the_next(chain: Chain, step: s
         "put_chain_start(Chain.open(*a), 12); remove_below(Chain.open(*a), 12)"
     )
     env = {**os.environ, VARIABLE: step}
-    done = subprocess.run([sys.executable, "-c", code, chain.lake.url("")], env=env, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, chain.lake.url("")], env=env, check=False, timeout=600)
     assert done.returncode == -9
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12

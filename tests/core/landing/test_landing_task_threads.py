@@ -18,7 +18,7 @@ from lakeproof.storage.local import LocalFile, LocalStore
 from lakeproof.storage.store import NewFile
 from tests.core.landing.landing_segments import WRITER, chain_in, inserts, new_chain, version
 
-_WAIT_S = 10.0
+_WAIT_S = 90.0
 FILES, AT_ONCE = 20, 4
 
 
@@ -208,7 +208,7 @@ class Together:
             with self.lock:
                 self.running += 1
                 self.most = max(self.most, self.running)
-            self.barrier.wait(30)
+            self.barrier.wait(_WAIT_S)
             with self.lock:
                 self.running -= 1
             return number

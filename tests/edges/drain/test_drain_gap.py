@@ -124,9 +124,11 @@ def _setting(begun: Drained, name: str, value: str) -> Iterator[None]:
         begun.database.execute(SQL("ALTER SYSTEM RESET {}").format(Identifier(name)), "SELECT pg_reload_conf()")
 
 
-def _status(begun: Drained) -> str:
+def _is_lost(begun: Drained) -> bool:
+    """Let the server look at its slots; true if it has given this one up."""
+    begun.database.execute("CHECKPOINT")
     query: LiteralString = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
-    return str(begun.database.value(query, [begun.slot]))
+    return str(begun.database.value(query, [begun.slot])) == "lost"
 
 
 def _refused(begun: Drained, words: str) -> None:
@@ -144,8 +146,7 @@ def test_a_slot_that_held_back_too_much_wal_is_lost(begun: Drained) -> None:
     with _setting(begun, "max_slot_wal_keep_size", "1MB"):
         for _ in range(4):
             begun.database.execute("SELECT pg_logical_emit_message(false, 'x', 'y')", "SELECT pg_switch_wal()")
-        begun.database.execute("CHECKPOINT")
-        wait_until(lambda: _status(begun) == "lost")
+        wait_until(lambda: _is_lost(begun))
         _refused(begun, r"invalidated it \(wal_removed: it held back more WAL than max_slot_wal_keep_size")
 
 
@@ -153,12 +154,7 @@ def test_a_slot_that_held_back_too_much_wal_is_lost(begun: Drained) -> None:
 def test_a_slot_that_was_idle_for_too_long_is_lost(begun: Drained) -> None:
     """idle_replication_slot_timeout: the same, with its own cause."""
     with _setting(begun, "idle_replication_slot_timeout", "1s"):
-
-        def lost() -> bool:
-            begun.database.execute("CHECKPOINT")
-            return _status(begun) == "lost"
-
-        wait_until(lost)
+        wait_until(lambda: _is_lost(begun))
         _refused(begun, r"invalidated it \(idle_timeout: nobody read it for as long as")
 
 

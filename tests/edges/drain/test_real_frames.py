@@ -241,7 +241,7 @@ def _stream(server: EmbeddedPostgres, conn: psycopg.Connection[Any]) -> list[byt
 
 def _advance(conn: psycopg.Connection[Any], end: str) -> None:
     """Move the slot, once the server has noticed that the stream's connection is gone."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while conn.execute("SELECT active FROM pg_replication_slots").fetchone() != (False,):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -250,7 +250,7 @@ def _advance(conn: psycopg.Connection[Any], end: str) -> None:
 
 def _read_to(pgconn: abc.PGconn, end: int) -> list[bytes]:
     frames: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         size, data = pgconn.get_copy_data(1)
         if size == 0:
@@ -262,7 +262,7 @@ def _read_to(pgconn: abc.PGconn, end: int) -> list[bytes]:
             frames.append(frame)
         elif frame[:1] == b"k" and struct.unpack(">Q", frame[1:9])[0] >= end:
             return frames
-    raise AssertionError("the server did not reach the end of its WAL in 20 s")
+    raise AssertionError("the server did not reach the end of its WAL in 90 s")
 
 
 class _Catalog:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def _names(pids: list[int]) -> list[str]:
     """Return the command line of each process that is left."""
-    places = [Path(f"/proc/{pid}/comm") for pid in pids]
-    return [place.read_text(encoding="utf-8").strip() for place in places if place.exists()]
+    names = []
+    for pid in pids:
+        # It may end while it is looked at.
+        with suppress(OSError):
+            names.append(Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip())
+    return names
 
 
 def _end(state: State) -> None:

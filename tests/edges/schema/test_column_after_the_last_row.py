@@ -49,8 +49,9 @@ def test_what_came_after_the_last_row_comes_with_the_catalog(
         connection.execute("TRUNCATE root")
 
     def has_come() -> bool:
-        # What the server itself logs before the reading may be sent half a second later.
+        # What the server itself has logged before the reading may not have been flushed.
         into_the_lake(config)
+        database.flush_wal()
         cut = newest_cut(SourceLake.open(config.location, "shop"))
         return cut is not None and tuple(c.name for c in cut.tables[table("t")].version.columns) == columns
 

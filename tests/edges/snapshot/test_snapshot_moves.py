@@ -48,9 +48,9 @@ _SCHEMA: tuple[LiteralString, ...] = (
 )
 
 
-def _config(database: Database, lake: Path, **settings: object) -> Config:
+def _config(database: Database, lake: Path, lock_timeout_s: float = 60.0) -> Config:
     source: SourceConfig = database.source(
-        snapshot=SnapshotConfig(chunk_pages=2, lock_timeout_s=0.5, attempts=3), **settings
+        snapshot=SnapshotConfig(chunk_pages=2, lock_timeout_s=lock_timeout_s, attempts=3)
     )
     return Config(path=lake / "lakeproof.yaml", lake=str(lake), sources={"shop": source})
 
@@ -153,11 +153,12 @@ def test_a_guarded_table_can_be_written_but_not_rewritten(database: Database) ->
     source = database.source()
     session = SnapshotSession(database.secret, database.name, temporary=True)
     with session, session.connect() as reader, connect(database.secret) as guard, database.connect() as app:
-        app.execute("SET lock_timeout = '100ms'")
         with session.guard(guard, source, read_tables(reader, source)[T]):
             app.execute("INSERT INTO t VALUES (5000, 'new')")
+            app.execute("SET lock_timeout = '100ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 app.execute("TRUNCATE t")
+        app.execute("SET lock_timeout = 0")
         app.execute("TRUNCATE t")
 
 
@@ -223,7 +224,7 @@ def test_open_and_prepared_transactions_are_named_when_they_block(database: Data
         other.execute("PREPARE TRANSACTION 'forgotten'")
         with pytest.raises(TransientError, match=rf"prepared 'forgotten'.*process {writer.info.backend_pid}|"
                            rf"process {writer.info.backend_pid}.*prepared 'forgotten'"):  # fmt: skip
-            bootstrap(_config(database, tmp_path), "shop")
+            bootstrap(_config(database, tmp_path, lock_timeout_s=0.5), "shop")
         other.execute("ROLLBACK PREPARED 'forgotten'")
         writer.rollback()
     assert database.slots() == set()
@@ -234,7 +235,7 @@ def test_open_and_prepared_transactions_are_named_when_they_block(database: Data
 def test_a_locked_table_is_waited_for_and_then_an_error(database: Database, tmp_path: Path, when: str) -> None:
     """ACCESS EXCLUSIVE held by someone ends the bootstrap after its lock timeout, and leaves nothing half done."""
     database.execute(*_SCHEMA)
-    config = _config(database, tmp_path)
+    config = _config(database, tmp_path, lock_timeout_s=0.5)
     with database.connect(autocommit=False) as holder:
         if when == "before":
             holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
@@ -257,7 +258,7 @@ def test_an_alter_that_waits_for_a_chunk_does_not_stop_the_copy_for_ever(databas
             while not database.value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                 time.sleep(0.01)
             assert sum(len(block) for part in chunks(table, 2) for block in copy_chunk(copier, part)) == 1000
-        altering.join(10)
+        altering.join(90)
         assert not altering.is_alive()
         with pytest.raises(TableChangedError), session.guard(copier, source, table):
             pass

@@ -317,11 +317,17 @@ def test_a_drain_ends_cleanly_on_a_signal(place: Place, number: signal.Signals) 
 def test_once_beside_a_running_drain_waits_for_what_that_lands(place: Place) -> None:
     """Teardown leaves a slot in use alone, unless asked to end its reader."""
     begun(place)
+    # Ten rows end a segment, and no time does: the first one lands once somebody waits for it.
+    place.configure(drain="{flush_rows: 10, flush_interval_s: 600}")
     with background(place, "drain") as process:
         wait_for_reader(place)
         place.database.execute("INSERT INTO items VALUES (11, 'x')")
-        status, document = place.document("drain", "--once")
-        assert (status, document["reason_for_end"]) == (0, "followed")
+        with background(place, "drain", "--once", "--json") as once:
+            assert once.stderr is not None
+            assert any('"drain.follow"' in line for line in once.stderr)
+            place.database.execute("INSERT INTO items SELECT n, 'y' FROM generate_series(12, 30) n")
+            out, _ = once.communicate(timeout=_WAIT_S)
+        assert (once.returncode, json.loads(out)["reason_for_end"]) == (0, "followed")
         status, _, err = place.run("teardown", "--yes")
         assert status == 3
         assert "in use" in err

@@ -39,7 +39,7 @@ def _load(folder: Path, **environment: str) -> tuple[dict[str, list[str]], str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
@@ -77,7 +77,7 @@ def test_dagster_validates_the_workspace_from_another_folder(tmp_path: Path) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lakeproof" in done.stdout + done.stderr
@@ -94,7 +94,7 @@ def test_a_wrong_configuration_is_named_with_its_line(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode != 0
     assert "line 5" in done.stderr

@@ -177,7 +177,7 @@ def test_neither_a_location_nor_a_tick_loads_spark_arrow_or_compiled_loops(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     loaded = json.loads(done.stdout.splitlines()[-1])

@@ -48,7 +48,7 @@ def test_a_process_that_dagster_spawns_for_a_run_knows_its_job() -> None:
     job = ReconstructableJob(ReconstructableRepository(FileCodePointer(str(_DEFINITIONS), "defs", None)), "shop_drain")
     process = spawn.Process(target=_report, args=(job, answers))
     process.start()
-    assert answers.get(timeout=60) == "shop_drain"
+    assert answers.get(timeout=300) == "shop_drain"
     process.join()
     assert own_job({}) is None
     assert own_job({}, ["words", object()]) is None
@@ -65,7 +65,7 @@ def test_the_file_that_a_run_loads_makes_the_assets_of_its_job_alone(tmp_path: P
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr[-2000:]
         layers_of[job] = json.loads(done.stdout.splitlines()[-1])

@@ -15,12 +15,13 @@ import psycopg
 import pytest
 
 from demo.processes import end, left_over_processes
+from demo.server import free_port
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.servers.fix_postgres import Database
 from tests.support.shell.sample import password_of, write_source
-from tests.support.shell.served_ui import ROOT, free_port
+from tests.support.shell.served_ui import ROOT
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 _REST = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from demo.server import free_port
 from orchestration.webserver import LOOPBACK_HOSTS, RequestGuard, read_login
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.shell.sample import write_sample
@@ -143,7 +143,7 @@ def test_a_login_file_without_a_login_is_refused(tmp_path: Path, text: str) -> N
 def _status(url: str, **headers: str) -> int:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=named), timeout=10) as answer:  # noqa: S310  our own server
+        with urllib.request.urlopen(urllib.request.Request(url, headers=named), timeout=60) as answer:  # noqa: S310  our own server
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -153,8 +153,7 @@ def _status(url: str, **headers: str) -> int:
 
 def test_dagsters_own_server_stands_behind_the_guard(tmp_path: Path) -> None:
     """An image tag that stops a sensor, tried on the real web server."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(tmp_path),
@@ -165,11 +164,11 @@ def test_dagsters_own_server_stands_behind_the_guard(tmp_path: Path) -> None:
     server = subprocess.Popen([*command, "-p", str(port), "--empty-workspace"], env=environment, cwd=tmp_path)
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: _status(f"{url}/server_info") == 200)
+        wait_until(lambda: _status(f"{url}/server_info") == 200, timeout_s=240)
         assert _status(f"{url}/", sec_fetch_site="none") == 200
         image = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors", "sec_fetch_dest": "image"}
         assert _status(url + _STOP, **image) == 403
         assert _status(f"{url}/server_info", host="rebind.evil.example") == 403
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(120)

@@ -81,6 +81,14 @@ class Database:
         """Everything committed so far ends at or before this."""
         return Lsn.parse(self.value("SELECT pg_current_wal_insert_lsn()::text"))
 
+    def end_of_flushed_wal(self) -> Lsn:
+        """Each commit so far ends at or before this. A drain up to now need not come to what readers have just written."""
+        return Lsn.parse(self.value("SELECT pg_current_wal_flush_lsn()::text"))
+
+    def flush_wal(self) -> None:
+        """Commit something: what readers of the catalog have written is flushed and sent with it, not in half a minute."""
+        self.execute("SELECT pg_logical_emit_message(true, 'flush', '')")
+
     def slots(self) -> set[str]:
         """The names of this database's slots."""
         query: LiteralString = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"

@@ -66,7 +66,8 @@ def sync_slot(primary: EmbeddedPostgres, standby: EmbeddedPostgres, slot: str) -
             row = conn.execute(query, (slot,)).fetchone()
         return row is not None and bool(row[0])
 
-    wait_until(synced, 60)
+    # Its worker looks every half a minute if nothing has changed, and may have to look twice.
+    wait_until(synced, 240)
 
 
 def promote(standby: EmbeddedPostgres) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import pytest
 
 from demo import shop
 from demo.processes import Children
+from demo.server import free_port
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.publish import apply, plan
 from lakeproof.config.load import load
@@ -115,13 +115,6 @@ def _copied_earlier(lake: Path, days: int) -> None:
         if "started_at" in fields:
             fields["started_at"] = text_of_time(time_of(fields["started_at"]) - timedelta(days=days))
             document.write_bytes(canonical(fields))
-
-
-def free_port() -> int:
-    """A port that nobody listens to."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 def _wait(ui: ServedUi) -> None:

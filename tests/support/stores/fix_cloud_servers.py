@@ -15,7 +15,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from email.utils import formatdate
 
 import pytest
 
+from demo.server import free_port
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
 from lakeproof.storage.object.store import ObjectStore
 
@@ -112,16 +112,11 @@ def _found(variable: str, name: str, source: str) -> str:
     return given
 
 
-def _free_port() -> int:
-    with socket.create_server((_HOST, 0)) as free:
-        return int(free.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
     """Microsoft's emulator of Azure's blobs."""
     program = _found("LAKEPROOF_AZURITE", "azurite-blob", "npm install azurite")
-    port, folder = _free_port(), tmp_path_factory.mktemp("azurite")
+    port, folder = free_port(), tmp_path_factory.mktemp("azurite")
     options = ["--blobHost", _HOST, "--blobPort", str(port), "--location", str(folder), "--silent"]
     endpoint = f"http://{_HOST}:{port}/{ACCOUNT}"
     readers = {
@@ -136,7 +131,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
 @pytest.fixture(scope="session")
 def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudServer]:
     """A server that speaks as Google's; whoever asks needs no signature."""
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://{_HOST}:{port}"
     account = {
         "gcs_base_url": endpoint,

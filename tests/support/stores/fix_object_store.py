@@ -9,7 +9,6 @@ import http.client
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.server import free_port
 from lakeproof.config.location import LakeLocation, ObjectPlace, StorageConfig
 from lakeproof.storage.object.lock import LOCK_TIMES, LockTimes
 from lakeproof.storage.object.store import ObjectStore
@@ -44,7 +44,7 @@ class S3Server:
 
     def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Send one request; return the status and the body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, signed(method, f"{self.endpoint}{path}", {}, body))
             answer = connection.getresponse()
@@ -112,15 +112,10 @@ def _running(command: list[str], port: int) -> Iterator[S3Server]:
         process.wait()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def moto_server() -> Iterator[S3Server]:
     """The run's server; its memory holds all that is put."""
-    port = _free_port()
+    port = free_port()
     with _running(
         [sys.executable, "-W", "ignore", "-m", "tests.support.stores.object_server", str(port)], port
     ) as server:
@@ -130,7 +125,7 @@ def moto_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def versitygw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """The full run's second server; it checks signatures, and keeps what is put in a folder."""
-    gateway, port = executable(), _free_port()
+    gateway, port = executable(), free_port()
     if not gateway.exists():
         pytest.skip("there is no second S3 server: run scripts/fetch/s3_gateway.py, which needs Go")
     with _running([str(gateway), str(tmp_path_factory.mktemp("versitygw")), str(port), REGION], port) as server:
