@@ -31,7 +31,7 @@ from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
-from lakeproof.lake.delta.log.protocol import TableSpec
+from lakeproof.lake.delta.log.protocol import TableSpec, check_writable
 from lakeproof.lake.records.views.cuts import ViewCut, ViewsLock, engine_versions, newest_view_cut
 from lakeproof.lake.records.views.definitions import ViewDefinition, put_definition
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
@@ -144,6 +144,7 @@ def _commit(target: ViewTarget, correction: ViewCorrection, sources: Mapping[str
     request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
     try:
         if placed is not None:
+            check_writable(placed.before)
             return with_files(request, placed.before, placed.places).commit().version
         return apply_change(target.session, request).version
     except Unsupported as error:

@@ -80,7 +80,10 @@ def prepare(session: SparkSession, request: CommitRequest) -> RowCommit:
 
 
 def with_files(request: CommitRequest, before: TableState | None, places: Mapping[str, Numbers]) -> RowCommit:
-    """Write the rows that come; those at `places` of the version `before` (None: there is no table yet) go."""
+    """Write the rows that come; those at `places` of the version `before` (None: there is no table yet) go.
+
+    The caller has checked that lakeproof writes such a table.
+    """
     path, info, images = request.path, request.info, request.change.images
     metadata = None if images is None else _metadata(request, before, images)
     files: list[AddedFile] = []
