@@ -109,6 +109,7 @@ def test_a_drain_that_was_down_reads_up_to_it_first(shop: Drained) -> None:
 
     def drained() -> bool:
         # A drain reads up to where the server had come at its start: which of them meets the publication is chance.
+        shop.database.flush_wal()
         drain(shop.config(), SOURCE, Until.caught_up(), silent)
         return _is_read(shop)
 
