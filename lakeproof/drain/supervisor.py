@@ -171,7 +171,8 @@ class Supervisor:
     def _readable(self, recorded: set[str] | None, existing: Sequence[str], now: Lsn) -> tuple[list[str], Goal]:
         """Return the publications to read, and the goal to read them up to."""
         names, until = self._publications.readable(recorded, existing, now, self._chain.end)
-        if until is None or (self._goal.target is not None and self._goal.target <= until):
+        # A drain that is to end right there reads it, too: the next one would see it at a later position, and so would each.
+        if until is None or (self._goal.target is not None and self._goal.target < until):
             return names, self._goal
         left = ", ".join(sorted(set(existing) - set(names)))
         self._emit("drain.publications", f"{left} was made later, and is read from {until} on")
