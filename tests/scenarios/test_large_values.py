@@ -33,5 +33,5 @@ def test_large_values_go_through_a_small_driver(database: Database, tmp_path: Pa
     message = json.loads(done.stdout.strip().rpartition("\n")[2])
     (killed,) = message.pop("killed")
     assert message == {table: ["equal", None] for table in ("value", "documents", "counter")}
-    assert "Spark's driver: its process has ended" in killed
+    assert "Spark's driver: its process was killed, by signal 9" in killed
     assert f"spark.driver_memory is {sizes['memory']}" in killed

@@ -165,11 +165,12 @@ class DriverEnd:
 
 @dataclass(slots=True)
 class _Started:
-    """What is kept of the driver that this process has started: the last lines of its output, and the count by then.
+    """What is kept of the driver that this process has started: its memory, its output's last lines, the count by then.
 
     `ended_here`: this process has ended it.
     """
 
+    memory: str = "not known"
     lines: Sequence[str] = ()
     oom_kills: tuple[int, ...] = ()
     ended_here: bool = False
@@ -178,9 +179,10 @@ class _Started:
 _started = _Started()
 
 
-def driver_started(lines: Sequence[str]) -> None:
-    """Keep what says later how the driver ended; `lines` goes on getting its last lines."""
-    _started.lines, _started.oom_kills, _started.ended_here = lines, _oom_kills(), False
+def driver_started(memory: str, lines: Sequence[str]) -> None:
+    """Keep what says later how the driver ended, which has so much `memory`; `lines` goes on getting its last lines."""
+    _started.memory, _started.lines = memory, lines
+    _started.oom_kills, _started.ended_here = _oom_kills(), False
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 
@@ -287,15 +289,9 @@ def at_work(spark: SparkSession | SparkOnDemand, lake: LakeLocation) -> Iterator
 @contextmanager
 def driver_lives(spark: SparkSession | SparkOnDemand) -> Iterator[None]:
     """Turn any error that a lost driver, or one out of memory, causes in the block into DriverLostError."""
-    memory, on_demand = "not known", SparkOnDemand.of(spark)
-
-    def look(session: SparkSession) -> None:
-        nonlocal memory
-        memory = str(session.sparkContext.getConf().get("spark.driver.memory", "Spark's default"))
-
+    on_demand = SparkOnDemand.of(spark)
     try:
-        with on_demand.heard_by(look):
-            yield
+        yield
     except LakeproofError:
         raise
     except Exception as error:
@@ -308,7 +304,7 @@ def driver_lives(spark: SparkSession | SparkOnDemand) -> Iterator[None]:
             raise DriverLostError("Spark's driver", reason, "nothing is lost; run it again") from None
         raise DriverLostError(
             "Spark's driver",
-            f"{reason} (spark.driver_memory is {memory})",
+            f"{reason} (spark.driver_memory is {_started.memory})",
             "run it again; if it happens again raise spark.driver_memory, or lower compaction.cycle_rows or"
             " compaction.threads",
         ) from None

@@ -267,7 +267,7 @@ def build_session(
             remedy = "see spark.driver_memory and spark.conf in the configuration"
             raise DefiniteError("Spark", f"its driver did not start ({message[:300]})", remedy) from None
         if not is_there:
-            driver_started(lines)
+            driver_started(spark.conf.get("spark.driver.memory", spark.driver_memory), lines)
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -92,11 +92,11 @@ def test_signals_count_while_the_main_thread_does_not_look_at_them(*, read: bool
 def driver() -> Any:
     """As much of a session as is asked for, with a driver that runs."""
     process = subprocess.Popen(["sleep", "60"])
-    driver_started([])
+    driver_started("1g", [])
     yield SimpleNamespace(sparkContext=SimpleNamespace(_gateway=SimpleNamespace(proc=process)))
     process.kill()
     process.wait()
-    driver_started([])
+    driver_started("1g", [])
 
 
 def test_the_driver_ends_with_it_and_no_table_is_blamed(driver: Any) -> None:

@@ -35,7 +35,6 @@ def session(process: subprocess.Popen[bytes] | None, stop: Any = None) -> Any:
     context = SimpleNamespace(
         master="local[1]",
         _gateway=SimpleNamespace(proc=process),
-        getConf=lambda: {"spark.driver.memory": "2g"},
         stop=lambda: None,
     )
     return SimpleNamespace(sparkContext=context, stop=stop)
@@ -69,6 +68,7 @@ def alive() -> Iterator[subprocess.Popen[bytes]]:
 )
 def test_every_error_of_a_dead_driver_becomes_one(ended: subprocess.Popen[bytes], error: Exception) -> None:
     """No Java or Python stack is chained to it."""
+    driver_started("2g", [])
     message = r"has ended.*driver_memory is 2g.*raise spark.driver_memory"
     with pytest.raises(DriverLostError, match=message) as lost, driver_lives(session(ended)):
         raise error
@@ -170,11 +170,11 @@ def test_a_driver_that_was_killed_is_named_by_its_signal() -> None:
 
 def test_a_driver_whose_log_has_an_error_of_memory_is_named_by_it() -> None:
     """The last lines of its output are kept; a status alone would not say it."""
-    driver_started(["18:00:00 ERROR Executor: java.lang.OutOfMemoryError: Java heap space"])
+    driver_started("1g", ["18:00:00 ERROR Executor: java.lang.OutOfMemoryError: Java heap space"])
     try:
         end = how_ended(session(exited(3)))
     finally:
-        driver_started([])
+        driver_started("1g", [])
     assert end is not None
     assert end.reason == "its process has ended: it had no memory left (OutOfMemoryError in its log)"
 
