@@ -179,14 +179,15 @@ class TableTask(CycleTable):
         VACUUM and ANALYZE take back in place, for the past too, that a table has an index. What was changed by a primary key
         that is dropped then is sent as that of a table without one, if it has not been sent before.
         """
-        if changes.counts.updates or changes.counts.deletes:
-            for version, pieces in {self.version: changes.landed.slices, **changes.older}.items():
-                counts = count_changes(pieces, changes.landed.start, changes.landed.end)
-                if version.is_bag and not has_old_rows(version) and (counts.updates or counts.deletes):
-                    problem = {
-                        "problem": "an update or a delete came without the key of its row: the key was dropped later"
-                    }
-                    raise TableHeldError(str(self.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem)
+        for version, pieces in {self.version: changes.landed.slices, **changes.older}.items():
+            if not version.is_bag or has_old_rows(version):
+                continue
+            counts = count_changes(pieces, changes.landed.start, changes.landed.end)
+            if counts.updates or counts.deletes:
+                problem = {
+                    "problem": "an update or a delete came without the key of its row: the key was dropped later"
+                }
+                raise TableHeldError(str(self.table), HeldCause.DATA_REFUSED, WayOut.SNAPSHOT, problem)
         return changes
 
     def changes_to_apply(self) -> TableRange:
