@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +14,7 @@ from lakeproof.errors import ConfigError
 from lakeproof.names import TableName
 from orchestration.build import build
 from orchestration.location import location
+from tests.support.shell.days import today_with
 from tests.support.shell.sample import write_sample
 
 
@@ -256,9 +256,10 @@ def test_the_jobs_select_exactly_this_and_run_in_one_process(defs: dg.Definition
 
 def test_days_are_partitions_of_which_a_range_is_one_run(defs: dg.Definitions) -> None:
     """Today is among them; a source without a landing has no other."""
+    today = today_with(minutes=1)
     node = defs.resolve_asset_graph().get(_key("daily/shop/shop/orders"))
     assert node.partitions_def is not None
-    assert node.partitions_def.get_partition_keys() == [datetime.now(timezone.utc).date().isoformat()]
+    assert node.partitions_def.get_partition_keys() == [today.isoformat()]
     assert node.backfill_policy == dg.BackfillPolicy.single_run()
 
 

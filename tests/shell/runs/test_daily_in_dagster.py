@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +26,7 @@ from lakeproof.storage.times import text_of_time, time_of
 from orchestration.build import build
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
+from tests.support.shell.days import today_with
 from tests.support.shell.launched import Dagster, dagster
 from tests.support.shell.sample import password_of, write_source
 from tests.support.shell.shared_spark import SharedSpark
@@ -67,7 +68,7 @@ def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
     config: Path, database: Database, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Both tables in one run; PostgreSQL has the same rows; the error names the oldest day."""
-    today = datetime.now(timezone.utc).date()
+    today = today_with(minutes=5)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         for job in ("shop_bootstrap", "shop_drain", "shop_compaction"):
             assert _run(config, instance, job).success
@@ -103,7 +104,7 @@ def test_today_is_filled_and_a_day_before_the_first_copy_is_refused(
 @pytest.mark.full
 def test_the_schedule_makes_the_days_that_have_ended_and_rests_until_the_next(config: Path, tmp_path: Path) -> None:
     """All in one run; a run that failed is not tried again at once, since a day that can't be made fails each."""
-    today = datetime.now(timezone.utc).date()
+    today = today_with(minutes=5)
     days = [(today - timedelta(days=n)).isoformat() for n in (2, 1)]
 
     def tick(instance: dg.DagsterInstance) -> dg.ScheduleExecutionData:
@@ -161,7 +162,7 @@ def test_a_backfill_over_days_is_one_run_and_a_copy_of_two_tables_one_snapshot(
     """Launched over GraphQL as the UI does, into processes of their own."""
     database.execute("CREATE TABLE shop.more (id int PRIMARY KEY)", "ALTER PUBLICATION pub ADD TABLE shop.more")
     config.write_text(config.read_text().replace("shop.lines]", "shop.lines, shop.more]"))
-    today = datetime.now(timezone.utc).date()
+    today = today_with(minutes=5)
     days = [(today - timedelta(days=n)).isoformat() for n in (2, 1, 0)]
     with dagster(tmp_path / "first", config) as shown:
         for job in ("shop_bootstrap", "shop_drain", "shop_compaction"):
