@@ -193,12 +193,12 @@ def _tables(lake: SourceLake, cut: Cut, layer: Layer) -> dict[str, _Named]:
     names = sql_names(cut.tables)
     named = {}
     for table, pinned in cut.tables.items():
-        columns = tuple(column_names(in_lake(pinned.version)))
+        of_source, paths = in_lake(pinned.version), lake.paths
         if layer == "current":
-            named[names[table].lower()] = _Named(lake.url(lake.paths.current(table)), pinned.current_version, columns)
+            place, version, columns = paths.current(table), pinned.current_version, column_names(of_source)
         else:
-            columns = tuple(history_columns(in_lake(pinned.version)))
-            named[names[table].lower()] = _Named(lake.url(lake.paths.history(table)), pinned.history_version, columns)
+            place, version, columns = paths.history(table), pinned.history_version, history_columns(of_source)
+        named[names[table].lower()] = _Named(lake.url(place), version, tuple(columns))
     return named
 
 

@@ -47,7 +47,7 @@ def compact_group_under(
     spark: AnySpark,
     control: RunControl,
 ) -> GroupReport:
-    """Do the same for a group whose leases the caller holds, all of them."""
+    """Bring all sources of a group to one position and put its cut; the caller holds the leases, one of each source."""
     report, stop = control.report, control.stop
     on_demand = SparkOnDemand.of(spark)
     done = {

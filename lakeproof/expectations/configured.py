@@ -1,6 +1,6 @@
 """The expectations of the configuration as values, each with a name that is unique in its table.
 
-Evaluating them does not belong here (`expect.py`): Dagster makes a check of each when it loads, without Spark.
+Evaluating them does not belong here (`evaluate.py`): Dagster makes a check of each when it loads, without Spark.
 """
 
 from __future__ import annotations

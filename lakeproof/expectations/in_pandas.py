@@ -182,4 +182,11 @@ def _is_exact_float(value: Any) -> bool:
 
 
 def _is_same_regex(value: object) -> bool:
-    return isinstance(value, str) and _SAME_REGEX.fullmatch(value) is not None
+    """True for a pattern of what means the same in Java, if Python takes it: `x{2}{3}` and `$*` are Java's alone."""
+    if not isinstance(value, str) or _SAME_REGEX.fullmatch(value) is None:
+        return False
+    try:
+        re.compile(value)
+    except (re.error, OverflowError):
+        return False
+    return True

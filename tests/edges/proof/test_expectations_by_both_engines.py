@@ -32,7 +32,7 @@ _TABLE = TableName("public", "every")
 _ROWS = 45
 SEED = int(os.environ["LAKEPROOF_SEED"])
 _ASCII = ["ab12", "a-b", "", "Zz 9", "ab12", None, "a.b@c.org"]
-_REGEXES = [r"^[a-z]+\d*$", r"\d{2}", "b|9", r"^$", r"(?:[A-Z]\w) \d", r"\.b@"]
+_REGEXES = [r"^[a-z]+\d*$", r"\d{2}", "b|9", r"^$", r"(?:[A-Z]\w) \d", r"\.b@", r"\d{1}{2}", "9$*"]
 _NO_ARGUMENTS = ["values_to_be_null", "values_to_not_be_null", "values_to_be_unique"]
 
 
