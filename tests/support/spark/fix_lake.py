@@ -117,11 +117,13 @@ def options_of(access: StorageConfig) -> dict[str, str] | None:
 
 @contextmanager
 def other_file_system(place: Path) -> Iterator[Path]:
-    """A new folder below `place`, on another file system, in memory; the test is skipped if there is none."""
-    memory = Path("/dev/shm")  # noqa: S108  a folder of its own in it
-    if not memory.is_dir() or memory.stat().st_dev == place.stat().st_dev:
+    """A new folder below `place`, on another file system, in memory or on a disk; the test is skipped if there is none."""
+    for root in (Path("/dev/shm"), Path("/var/tmp")):  # noqa: S108  a folder of its own in it
+        if root.is_dir() and root.stat().st_dev != place.stat().st_dev:
+            break
+    else:
         pytest.skip("there is no second file system")
-    folder = Path(tempfile.mkdtemp(prefix="lakeproof-", dir=memory))
+    folder = Path(tempfile.mkdtemp(prefix="lakeproof-", dir=root))
     below = place / folder.name
     below.symlink_to(folder)
     try:
