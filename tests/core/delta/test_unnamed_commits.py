@@ -38,12 +38,14 @@ from lakeproof.lake.delta.log.state import TableState, read_state
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.open import open_store
 
-OURS, THEIRS, OPTIMIZE, EMPTY, GONE = "ours", "theirs", "optimize", "empty", "gone"
+OURS, THEIRS, EMPTY, GONE = "ours", "theirs", "empty", "gone"
+# They change no data. Ours is known by its metadata; the last one's file was cut short.
+OPTIMIZE, PACKED, TORN = "optimize", "packed", "torn"
 
 
 def is_ours(commit: DeltaCommit) -> bool:
-    """True if the commit has our application's id."""
-    return OURS in commit.txns
+    """True if the commit has our application's id, or is ours by its metadata."""
+    return OURS in commit.txns or commit.user_metadata == PACKED
 
 
 def table(folder: Path, commits: list[str]) -> str:
@@ -52,14 +54,14 @@ def table(folder: Path, commits: list[str]) -> str:
     log.mkdir(parents=True)
     metadata = metadata_of([{"name": "v", "type": "string", "nullable": True, "metadata": {}}], {})
     for version, kind in enumerate(commits):
-        add = {"path": f"{version}.parquet", "size": 1, "dataChange": kind != OPTIMIZE}
-        actions: list[object] = [{"commitInfo": {}}, {"add": add}]
+        add = {"path": f"{version}.parquet", "size": 1, "dataChange": kind not in {OPTIMIZE, PACKED, TORN}}
+        actions: list[object] = [{"commitInfo": {"userMetadata": kind}}, {"add": add}]
         actions += [] if version else [{"protocol": protocol_for(metadata, None)}, {"metaData": metadata}]
         actions += [{"txn": {"appId": OURS, "version": version}}] if kind == OURS else []
         text = "" if kind == EMPTY else "\n".join(map(json.dumps, actions))
         for beside in (f".{version:020d}.json.crc", f"{version:020d}.crc"):
             (log / beside).touch()
-        (folder / f"{version}.parquet").touch()
+        (folder / f"{version}.parquet").write_bytes(b"" if kind == TORN else b"1")
         if kind != GONE:
             (folder / commit_name(version)).write_text(text, encoding="utf-8")
     return str(folder)
@@ -84,6 +86,11 @@ def table(folder: Path, commits: list[str]) -> str:
         ([OURS, THEIRS], 2, None, [1, 2]),
         ([OURS, OPTIMIZE], 2, None, [1, 2]),
         ([OURS, THEIRS, OURS, GONE, THEIRS], 4, 2, [1, 2]),
+        ([PACKED], 2, 0, []),
+        ([OURS, PACKED], 3, 0, []),
+        ([OPTIMIZE, PACKED], 3, 1, []),
+        ([TORN], 1, None, [1]),
+        ([OPTIMIZE, TORN, OURS], 4, 2, [1, 2]),
     ],
 )
 def test_our_unnamed_commits_are_taken_back_and_foreign_ones_stay(

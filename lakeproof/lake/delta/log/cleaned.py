@@ -50,6 +50,7 @@ from lakeproof.lake.delta.log.commits import (
 from lakeproof.lake.delta.log.protocol import check_writable, protocol_for
 from lakeproof.lake.delta.log.state import TableState, is_same_file, pointed_version, read_state
 from lakeproof.storage.folder import Folder
+from lakeproof.storage.store import NotFoundError
 
 _RESTORE = "RESTORE"
 
@@ -101,6 +102,8 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
     foreign = list(kept)
     while foreign and not foreign[0].changes_data and not is_ours(foreign[0]):
         foreign.pop(0)
+    if len(foreign) < len(kept) and not _has_its_files(path, version, kept[-len(foreign) - 1].version):
+        foreign = kept
     base = foreign[0].version - 1 if foreign else newest
     check_whole(path, base)
     return CleanedLog(base, newest, tuple(foreign))
@@ -108,10 +111,27 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
 
 def _taken_back(path: str, target: int, ours: list[DeltaCommit], last: int) -> int:
     """Make the table what it was at `target`, in a commit above ours; returns the log's last version."""
-    done = next((n for n in range(len(ours), 0, -1) if _target(ours[n - 1]) == target), 0)
-    if not any(commit.changes_data or commit.txns for commit in ours[done:]):
+    if not ours or _target(ours[-1]) == target:
         return last
     return restore(path, target, last, json.dumps({"takes_back_to": target}))
+
+
+def _has_its_files(path: str, before: int, version: int) -> bool:
+    """True if the files that came after `before` are whole: a power cut leaves any part of what nobody has synced.
+
+    Their sizes are looked at: what wrote them names them in its commit when they are finished.
+    """
+    table = Folder.at(path)
+    if table.store.writes_are_durable:
+        return True
+    old = read_state(path, before).files
+    for name, entry in read_state(path, version).files.items():
+        try:
+            if name not in old and table.store.size(table.key_of(name)) != entry.get("size"):
+                return False
+        except NotFoundError:
+            return False
+    return True
 
 
 def restore(path: str, target: int, newest: int, user_metadata: str) -> int:
