@@ -5,6 +5,7 @@ Which are believed, and why, case by case, is in `tests/edges/drain/test_tables_
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +32,7 @@ from tests.support.servers.fix_postgres import Database
 from tests.support.spark.spark_steps import TABLES_ALONE, into_the_lake
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = int(os.environ["LAKEPROOF_SEED"])
 CREATED = (
     "filled", "idle", "as_select", "with_defaults", "partition", "made_again", "of_enum", "named_before_rows",
     "restored", "restored_and_left", "restored_at_once", "as_select_keyed", "grown", "attached", "truncated",
@@ -167,7 +168,9 @@ ALTERED: list[list[str]] = [
     ["INSERT INTO {t} (id) SELECT {n} + i FROM generate_series(1, 9) i"],
     ["TRUNCATE {t}", _ROW],
     ["ALTER TABLE {t} ADD c{n} int DEFAULT 7", _ROW],
-    ["ALTER TABLE {t} ALTER v TYPE bigint USING v + 1", _ROW],
+    # What a wider type is computed from leaves no trace (docs/not-supported.md); another type is copied.
+    ["ALTER TABLE {t} ALTER v TYPE bigint", _ROW],
+    ["ALTER TABLE {t} ALTER v TYPE numeric USING v + 1", _ROW],
     ["DROP TABLE {t}"],
     ["ALTER TABLE {t} RENAME TO {u}", "INSERT INTO {u} (id) VALUES ({n})"],
 ]

@@ -5,6 +5,7 @@ The single ALTERs, with the words they are named by, are in `tests/edges/schema/
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from lakeproof.lsn import Lsn
 from tests.support.ingest.fix_drain import Drained
 from tests.support.servers.fix_postgres import Database
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = int(os.environ["LAKEPROOF_SEED"])
 PLAIN = [f"t{i}" for i in range(6)]
 MOODY = ["m0", "m1"]
 ROOTS = ["r0", "r1"]
