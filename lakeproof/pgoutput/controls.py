@@ -76,11 +76,12 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
         (i, decode(buffer.message(i))) for i in np.flatnonzero(~is_change & ~buffer.where(TRANSACTION_ENDS)).tolist()
     ]
     relations.expect([message for _, message in decoded if isinstance(message, Relation)])
+    _note_partition(controls, buffer, 0, relations.announced)
     for index, control in decoded:
         match control:
             case Relation() as relation:
                 _learn(controls, index, relation, relations, positions.lsn_of(index))
-                _note_partition(controls, buffer, index, relation)
+                _note_partition(controls, buffer, index + 1, relation.oid)
             case Truncate() as truncate:
                 _truncate(controls, index, truncate, relations)
             case LogicalMessage() as message:
@@ -95,6 +96,9 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
                 pass
             case _:
                 buffer.refuse(index, "it belongs to a streamed or prepared transaction, which a batch can't have")
+    if len(buffer):
+        last_index, last = decoded[-1] if decoded else (-1, None)
+        relations.announced = last.oid if isinstance(last, Relation) and last_index + 1 == len(buffer) else None
     return controls
 
 
@@ -108,18 +112,17 @@ def _learn(controls: Controls, index: int, relation: Relation, relations: Relati
         controls.brought.append((index, after.version))
 
 
-def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, relation: Relation) -> None:
-    """Note a partition: a table is announced right before its row, and the row of a partition may go by a table above it."""
-    following = index + 1
-    if (
-        following == len(buffer)
-        or not controls.weights[following]
-        or buffer.end[following] - buffer.start[following] < 8
-    ):
+def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, announced: Oid | None) -> None:
+    """Note a partition if message `index` is a row of another table than was `announced` right before it.
+
+    A table is announced right before its row, and the row of a partition may go by a table above it.
+    """
+    if announced is None or index == len(buffer) or not controls.weights[index]:
         return
-    root = Oid(int(buffer.uint32(buffer.start[following : following + 1] + 1)[0]))
-    if root != relation.oid:
-        controls.partitions.append((index, relation.oid, root))
+    if buffer.end[index] - buffer.start[index] >= 8:
+        root = Oid(int(buffer.uint32(buffer.start[index : index + 1] + 1)[0]))
+        if root != announced:
+            controls.partitions.append((index, announced, root))
 
 
 def _truncate(controls: Controls, index: int, truncate: Truncate, relations: RelationCache) -> None:

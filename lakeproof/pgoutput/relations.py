@@ -49,7 +49,8 @@ class RelationCache:
     Its errors pass through.
 
     `expect` hears of a batch's messages before they are learned. `arrival` is set while a streamed transaction is decoded;
-    without it a message arrived with its transaction's commit.
+    without it a message arrived with its transaction's commit. `announced` is the table of a Relation message at the end of
+    a part: the next part may begin with its row.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RelationCache:
         self._schemas: dict[Oid, RelationSchema] = {}
         self._arrivals: dict[Oid, Arrival] = {}
         self.arrival: Arrival | None = None
+        self.announced: Oid | None = None
 
     def get(self, oid: Oid) -> RelationSchema | None:
         """Return the schema in force, None before the first Relation message of this OID."""

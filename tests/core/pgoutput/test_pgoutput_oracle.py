@@ -12,6 +12,7 @@ from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, Transac
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, Message, Relation
 from lakeproof.pgoutput.relations import RelationCache
+from lakeproof.pgoutput.rows import PartitionRows
 from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput.pgoutput_encoder import encode, frame
 from tests.core.pgoutput.pgoutput_random import Workload, resolve
@@ -52,7 +53,7 @@ def test_unwanted_tables_take_their_seqs_and_give_no_rows(rng: random.Random) ->
 
 
 def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
-    """Cut anywhere, the parts' rows one after the other are those of the whole."""
+    """Cut anywhere, even between a partition's announcement and its row, the parts together say what the whole says."""
     messages = Workload(rng).transaction(60)
     begin, commit = messages[0], messages[-1]
     assert isinstance(begin, Begin)
@@ -65,15 +66,18 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     decoder, seq, rows = BatchDecoder(RelationCache(resolve)), 0, 0
     actual: list[dict[str, Any]] = []
     schemas: list[SchemaInForce] = []
+    partitions: list[PartitionRows] = []
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         piece = raw[start:stop] if with_ends else raw[max(start, 1) : min(stop, len(raw) - 1)]
         part = decoder.decode_part(MessageBuffer.of(piece), info, seq)
         actual += [dict(row, _lp_ord=row["_lp_ord"] + rows) for row in _plain_rows(part)]
         schemas += part.schemas
+        partitions += part.partitions
         seq, rows = part.next_seq, rows + part.rows
     by_row = sorted(actual, key=lambda row: row["_lp_ord"])
     assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_lp_ord"])
     assert (schemas, seq, rows) == (whole.schemas, whole.next_seq, whole.rows)
+    assert partitions == whole.partitions
 
 
 def test_frames_may_be_views_of_memory(rng: random.Random) -> None:
