@@ -32,6 +32,7 @@ from lakeproof.snapshot.folder import (
     snapshot_folders,
 )
 from lakeproof.snapshot.run import SnapshotReport
+from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
 from tests.support.ingest.snapshot_process import start_bootstrap
@@ -163,6 +164,18 @@ def test_asked_for_by_name_or_again_finished_tables_are_copied_too(shop: Drained
     assert bootstrap(_config(shop), SOURCE, sorted(finished)).tables.keys() == finished
     assert bootstrap(_config(shop), SOURCE, again=True).tables.keys() == set(TABLES)
     assert bootstrap(_config(shop), SOURCE).tables.keys() == set(TABLES)
+
+
+def test_nobody_waits_for_a_copy_of_a_table_that_is_gone(shop: Drained) -> None:
+    """It was dropped after the copy was killed: once the drain has seen that, `status` asks for no copy of it."""
+    process = start_bootstrap(_config(shop), "snapshot.after_request")
+    process.join(300)
+    assert process.exitcode == -9
+    shop.database.execute("DROP TABLE log")
+    bootstrap(_config(shop), SOURCE)
+    shop.drain()
+    assert SourceState.of(_config(shop), SOURCE).snapshot is None
+    assert set(finished_tables(_lake(shop), ONE)) == {ITEMS, PARTS, NONE}
 
 
 def test_two_at_a_time_the_second_names_the_first(shop: Drained) -> None:
