@@ -14,7 +14,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
-from lakeproof.pgoutput.relations import RelationCache, RelationSchema
+from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import PartitionRows, SchemaInForce, StreamMessage, has_position
 from lakeproof.pgoutput.tags import ROW_CHANGES, TRANSACTION_ENDS, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions
@@ -23,14 +23,10 @@ from lakeproof.schema import SchemaVersion
 
 @dataclass(frozen=True, slots=True)
 class TruncatedTable:
-    """One table of a Truncate message that the caller wants.
-
-    `ordinal` is its position among all of the message's tables (its seq), `row` among those that the caller wants.
-    """
+    """One table of a Truncate message; `ordinal` is its position among the message's tables."""
 
     message: int
     ordinal: int
-    row: int
     oid: Oid
 
 
@@ -38,13 +34,13 @@ class TruncatedTable:
 class Controls:
     """The contents of one batch's control messages, by message index.
 
-    For each table that got a new schema in this batch, `relation_schemas` lists its schemas with the index from which each
-    is in force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs
-    that each message takes.
+    For each table that got a new version in this batch, `versions` lists its versions with the index from which each is in
+    force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs that each
+    message takes.
     """
 
     weights: Ints
-    relation_schemas: dict[Oid, list[tuple[int, RelationSchema | None]]] = field(default_factory=dict)
+    versions: dict[Oid, list[tuple[int, SchemaVersion | None]]] = field(default_factory=dict)
     brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
     truncated: list[TruncatedTable] = field(default_factory=list)
     messages: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
@@ -105,11 +101,9 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
 def _learn(controls: Controls, index: int, relation: Relation, relations: RelationCache, position: Lsn) -> None:
     before = relations.get(relation.oid)
     after = relations.learn(relation, position)
-    if after is before:
-        return
-    controls.relation_schemas.setdefault(relation.oid, [(-1, before)]).append((index, after))
-    if after.version is not None and (before is None or before.version != after.version):
-        controls.brought.append((index, after.version))
+    if after != before:
+        controls.versions.setdefault(relation.oid, [(-1, before)]).append((index, after))
+        controls.brought.append((index, after))
 
 
 def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, announced: Oid | None) -> None:
@@ -127,11 +121,7 @@ def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, annou
 
 def _truncate(controls: Controls, index: int, truncate: Truncate, relations: RelationCache) -> None:
     controls.weights[index] = len(truncate.relations)
-    row = 0
     for ordinal, oid in enumerate(truncate.relations):
-        schema = relations.get(oid)
-        if schema is None:
+        if relations.get(oid) is None:
             raise ProtocolError(tag_of(Truncate), 6 + 4 * ordinal, f"relation {oid} was never announced")
-        if schema.version is not None:
-            controls.truncated.append(TruncatedTable(index, ordinal, row, oid))
-            row += 1
+        controls.truncated.append(TruncatedTable(index, ordinal, oid))

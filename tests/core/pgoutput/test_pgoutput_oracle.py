@@ -10,10 +10,9 @@ import pytest
 
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.pgoutput.messages import Begin, Commit, Message, Relation
+from lakeproof.pgoutput.messages import Begin, Commit, Message
 from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import PartitionRows
-from lakeproof.schema import SchemaVersion
 from tests.core.pgoutput.pgoutput_encoder import encode, frame
 from tests.core.pgoutput.pgoutput_random import Workload, resolve
 from tests.core.pgoutput.pgoutput_reference import assemble
@@ -38,18 +37,6 @@ def test_fast_and_slow_road_give_the_same_batches(rng: random.Random) -> None:
         raw = [frame(encode(message)) for message in messages]
         batch = fast.decode(MessageBuffer.of(raw))
         assert_same(batch, assemble(raw, slow))
-
-
-def test_unwanted_tables_take_their_seqs_and_give_no_rows(rng: random.Random) -> None:
-    """The resolver leaves out every second table."""
-
-    def resolve_some(relation: Relation, *_: object) -> SchemaVersion | None:
-        return resolve(relation) if relation.oid % 2 else None
-
-    raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=10, changes=8)]
-    batch = BatchDecoder(RelationCache(resolve_some)).decode(MessageBuffer.of(raw))
-    assert_same(batch, assemble(raw, RelationCache(resolve_some)))
-    assert all(table.version.oid % 2 for table in batch.changes)
 
 
 def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
