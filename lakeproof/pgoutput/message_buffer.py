@@ -151,12 +151,8 @@ class MessageBuffer:
 
     def refuse(self, index: int, reason: str) -> NoReturn:
         """Raise a message's ProtocolError: the plain decoder's if it raises one, since that knows the offset."""
-        self.reread(index)
-        raise ProtocolError(self.message(index)[:1], 0, reason)
-
-    def reread(self, index: int) -> None:
-        """Decode a message with the plain decoder, for its errors."""
         decode(self.message(index))
+        raise ProtocolError(self.message(index)[:1], 0, reason)
 
     def frozen(self) -> MessageBuffer:
         """Return a read-only view of the buffer, which is what the compiled loops are compiled for."""
