@@ -5,8 +5,8 @@
 The document is put before the first manifest below it is removed. It carries what the removed manifests vouched for (the
 checksum and the end of the last one), so the rest can still be proved to be a chain without a gap. It also keeps the fence:
 a writer that was left behind may put a manifest under a number that is free again, but it then sees that the chain begins
-after that number. The document names the one manifest below it that is still read, for its reading of the catalog. Nothing else
-below it is ever read.
+after that number. The document names the one manifest below it that is still read, for its reading of the catalog. Nothing
+else below it is ever read.
 """
 
 from __future__ import annotations
