@@ -21,7 +21,8 @@ from lakeproof.names import Incarnation
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 
-_NAME = re.compile(r"[0-9]{20}\.json")
+# The name of a manifest, and of a chain's start.
+NUMBERED = re.compile(r"[0-9]{20}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ChainStart(Document):
 def first_kept_number(lake: SourceLake, incarnation: Incarnation) -> int:
     """Return the number of the first manifest that is kept, 0 if none was removed. Costs one listing of a small folder."""
     names = (key.rpartition("/")[2] for key in lake.store.list(lake.paths.chain_starts(incarnation)))
-    return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)
+    return max((int(name[:-5]) for name in names if NUMBERED.fullmatch(name)), default=0)
 
 
 def read_chain_start(lake: SourceLake, incarnation: Incarnation) -> ChainStart | None:
