@@ -234,11 +234,10 @@ class SnapshotStatus:
 def snapshot_status(chain: Chain, *, locked: bool | None) -> SnapshotStatus | None:
     """Read the newest snapshot's state; None if it is complete or there is none. Raises LakeError if it is damaged."""
     lake, incarnation = chain.lake, chain.incarnation
-    requests = ((folder, read_request(lake, folder)) for folder in snapshot_folders(lake, incarnation))
-    newest = max(((f, request) for f, request in requests if request is not None), key=lambda p: p[0], default=None)
-    if newest is None:
+    newest_first = ((folder, read_request(lake, folder)) for folder in reversed(snapshot_folders(lake, incarnation)))
+    folder, request = next((each for each in newest_first if each[1] is not None), ("", None))
+    if request is None:
         return None
-    folder, request = newest
     finished = finished_tables(lake, incarnation)
     missing = missing_tables(lake, incarnation, finished)
     is_read_since = (chain.newest.catalog_lsn or Lsn.ZERO) >= request.consistent_point
