@@ -137,10 +137,6 @@ class MessageBuffer:
         matches: Flags = selected[self.tags]
         return matches
 
-    def int32(self, offsets: Ints) -> Ints:
-        """Read four bytes at each offset, signed."""
-        return self._read(offsets, ">i4")
-
     def uint32(self, offsets: Ints) -> Ints:
         """Read four bytes at each offset, unsigned."""
         return self._read(offsets, ">u4")

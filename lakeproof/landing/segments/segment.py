@@ -238,8 +238,6 @@ class SegmentWriter:
 
     def _add_changes(self, changes: TableBatch, base: int) -> None:
         rows = changes.rows
-        if rows.num_rows == 0:
-            return
         if rows.column(LSN)[0].as_py() <= self._start.lsn.value:
             raise InvariantError(
                 f"segment {self._start.number}", "a change came again that the chain has already", "report this"

@@ -159,6 +159,14 @@ def test_a_new_schema_in_mid_transaction_begins_a_new_version_there() -> None:
     ]
 
 
+def test_a_schema_that_was_another_for_no_change_goes_on() -> None:
+    """The table was altered there and back: its rows are one run, and each version is reported."""
+    wider = relation(T1, ("int4", "text", "bool"))
+    batch = both(*transaction(3, relation(), Insert(T1, ("1", "a")), wider, relation(), Insert(T1, ("2", "b"))))
+    assert [(table.version, table.rows.num_rows) for table in batch.changes] == [(resolve(relation()), 2)]
+    assert [entry.version for entry in batch.schemas] == [resolve(relation()), resolve(wider), resolve(relation())]
+
+
 def test_a_schema_without_a_change_is_reported_where_it_was_noticed() -> None:
     """The schema also holds for the next batch."""
     decoder = BatchDecoder(RelationCache(resolve))
