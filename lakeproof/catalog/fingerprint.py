@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -222,28 +222,22 @@ class Fingerprint:
 
     def to_bytes(self) -> bytes:
         """Return canonical JSON; `parse_fingerprint` reads it."""
-        document = {"format": FORMAT, **{name: list(lines) for name, lines in self._lines()}}
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-
-    def _lines(self) -> Iterator[tuple[str, Iterator[list[object]]]]:
-        yield (
-            "publications",
-            (
+        document = {
+            "format": FORMAT,
+            "publications": [
                 [oid, p.name, p.owner, p.operations, p.via_root, p.all_tables, p.generated, p.epoch]
                 for oid, p in sorted(self.publications.items())
-            ),
-        )
-        yield "types", ([oid, t.kind, t.parts, list(t.of), t.line] for oid, t in sorted(self.types.items()))
-        yield (
-            "tables",
-            (
+            ],
+            "types": [[oid, t.kind, t.parts, list(t.of), t.line] for oid, t in sorted(self.types.items())],
+            "tables": [
                 [
                     int(t.oid), t.table.schema, t.table.name, t.kind, t.identity, t.key, t.file,
                     t.columns_text, t.leaves_text, t.entries_text, t.last,
                 ]
                 for _, t in sorted(self.tables.items())
-            ),
-        )  # fmt: skip
+            ],
+        }  # fmt: skip
+        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def parse_fingerprint(data: bytes) -> Fingerprint:

@@ -115,6 +115,8 @@ def compare_from(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
     """
     if confirmed is None or confirmed >= chain.end:
         return None
+    # A drain's chain is open for weeks.
+    chain.reread_start()
     for number in range(chain.newest.number, max(0, chain.first_number - 1), -1):
         manifest = chain.manifest(number)
         if manifest.end_lsn <= confirmed:

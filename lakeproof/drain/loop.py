@@ -118,10 +118,7 @@ class Session:
         self._flusher = flusher
         self._limits = limits
         self._pace = pace
-        self._on_flushed = listeners.on_flushed
-        self._on_spilled = listeners.on_spilled
-        self._large = listeners.large
-        self._pulse, self._rates = listeners.pulse, listeners.rates
+        self._listeners, self._pulse = listeners, listeners.pulse
         self._buffer = TransactionBuffer(
             limits.spill_bytes, limits.spill_files, limits.spill_bytes_max, start=durable, unit_bytes=pace.unit_bytes
         )
@@ -217,7 +214,7 @@ class Session:
             del self._waiting[0]
             self._pending.add(unit)
             if isinstance(unit, LargeTransaction) and unit.spilled:
-                self._on_spilled(unit.size)
+                self._listeners.on_spilled(unit.size)
             self._tend()
 
     def _submit(self, work: Work) -> None:
@@ -229,10 +226,11 @@ class Session:
 
     def _tend(self) -> None:
         """Keep the stream alive during other work, and report progress."""
-        if self._large.is_due:
-            self._large.report(self._buffer.waiting_bytes, self._flusher.decoding)
-        if self._rates is not None:
-            self._rates.report_if_due()
+        large, rates = self._listeners.large, self._listeners.rates
+        if large.is_due:
+            large.report(self._buffer.waiting_bytes, self._flusher.decoding)
+        if rates is not None:
+            rates.report_if_due()
         if self._alive:
             # Show others, and the server, what has come and what has become of it.
             complete = self._buffer.newest
@@ -287,5 +285,5 @@ class Session:
             timeout_s = 0.0
             self._progress_at = time.monotonic()
             failpoint("drain.after_ack")
-            self._on_flushed(flushed)
+            self._listeners.on_flushed(flushed)
         self._tend()

@@ -102,12 +102,8 @@ def catalog_manifests(chain: Chain, position: Lsn) -> list[Manifest]:
 
     The manifest's own range does not matter: a reading is made now, however far behind the chain is.
     """
-    manifests: list[Manifest] = []
-    for manifest in _with_records(chain):
-        if manifest.catalog is None or manifest.catalog.upper_lsn < position:
-            break
-        manifests.insert(0, manifest)
-    return manifests
+    manifests = catalog_manifests_around(chain, position)
+    return [m for m in manifests if m.catalog is not None and m.catalog.upper_lsn >= position]
 
 
 def catalog_manifests_around(chain: Chain, position: Lsn) -> list[Manifest]:

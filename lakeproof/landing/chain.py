@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 
 from lakeproof.errors import RECOVER, InvariantError, LakeError, TransientError
 from lakeproof.landing.catalog_record import CatalogRecord
-from lakeproof.landing.chain_start import ChainStart, first_kept_number, read_chain_start
+from lakeproof.landing.chain_start import NUMBERED, ChainStart, first_kept_number, read_chain_start
 from lakeproof.landing.incarnation_record import has_head, incarnations
 from lakeproof.landing.kept_manifests import KEPT_NAMES_MAX, KeptManifests
 from lakeproof.landing.segments.manifest import BYTES_MAX, ChainSource, Manifest, ManifestKind, parse
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation
 from lakeproof.storage.source_lake import SourceLake
-from lakeproof.storage.store import AlreadyExistsError, NotFoundError
+from lakeproof.storage.store import AlreadyExistsError, NotFoundError, number_in
 from lakeproof.storage.times import now_text
 
 # Manifests checked on opening: a torn newest manifest shows by itself, a wrong one by its predecessor's checksum.
@@ -36,7 +36,6 @@ _LISTINGS_MAX = 3
 # A chain that finds nothing new is looked for elsewhere this often: after a long pause, the next manifest may have been
 # removed, and newer ones are there.
 LIST_S = 300.0
-_NAME_LENGTH = len("00000000000000000000.json")
 _REMEDY = f"restore the manifests from a backup, or {RECOVER}"
 
 
@@ -98,12 +97,7 @@ class Chain:
         return _read(lake, incarnation, 0)[0]
 
     @classmethod
-    def create(
-        cls,
-        lake: SourceLake,
-        incarnation: Incarnation,
-        new: NewHead,
-    ) -> Chain:
+    def create(cls, lake: SourceLake, incarnation: Incarnation, new: NewHead) -> Chain:
         """Write the head at a slot's consistent point; raises LakeError if the incarnation has one."""
         record, read_until = (None, None) if new.catalog is None else new.catalog
         head = Manifest(
@@ -114,9 +108,8 @@ class Chain:
         try:
             lake.store.put_if_absent(key, head.to_bytes())
         except AlreadyExistsError:
-            raise LakeError(
-                lake.url(key), "this incarnation has begun already", "open it, or use the next number"
-            ) from None
+            reason = "this incarnation has begun already"
+            raise LakeError(lake.url(key), reason, "open it, or use the next number") from None
         return cls.open(lake, incarnation)
 
     @property
@@ -301,12 +294,14 @@ class Chain:
             self.reread_start()
             lowest = self.lake.paths.manifest(self.incarnation, self.first_number)
             keys = [key for key in self.lake.store.list(folder) if key >= lowest]
-            newest = int(keys[-1][-_NAME_LENGTH:-5]) if keys and _is_manifest(keys[-1]) else -1
-            if newest >= 0 and len(keys) == newest + 1 - self.first_number:
+            foreign = next((key for key in keys if not NUMBERED.fullmatch(key.rpartition("/")[2])), None)
+            if foreign is not None:
+                raise LakeError(self.lake.url(foreign), "it is no manifest", "move the file away")
+            newest = number_in(keys[-1]) if keys else -1
+            if keys and len(keys) == newest + 1 - self.first_number:
                 return newest
-        raise LakeError(
-            self.lake.url(folder), f"its newest manifest is {newest}, but there are {len(keys)} files in it", _REMEDY
-        )
+        reason = f"its newest manifest is {newest}, but there are {len(keys)} files in it"
+        raise LakeError(self.lake.url(folder), reason if keys else "it has no manifest", _REMEDY)
 
     def _open_at(self, newest: int) -> None:
         first = max(self.first_number, newest - MANIFESTS_CHECKED_ON_OPEN)
@@ -374,8 +369,3 @@ def _read(lake: SourceLake, incarnation: Incarnation, number: int) -> tuple[Mani
             f"manifest {name}", f"it says that it is {manifest.number} of incarnation {manifest.incarnation}", _REMEDY
         )
     return manifest, hashlib.sha256(data).hexdigest()
-
-
-def _is_manifest(key: str) -> bool:
-    name = key.rpartition("/")[2]
-    return len(name) == _NAME_LENGTH and name.endswith(".json") and name[:-5].isascii() and name[:-5].isdigit()

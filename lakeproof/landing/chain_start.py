@@ -5,8 +5,8 @@
 The document is put before the first manifest below it is removed. It carries what the removed manifests vouched for (the
 checksum and the end of the last one), so the rest can still be proved to be a chain without a gap. It also keeps the fence:
 a writer that was left behind may put a manifest under a number that is free again, but it then sees that the chain begins
-after that number. The document names the one manifest below it that is still read, the one with the newest reading of the
-catalog. Nothing else below it is ever read.
+after that number. The document names the one manifest below it that is still read, for its reading of the catalog. Nothing
+else below it is ever read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from lakeproof.names import Incarnation
 from lakeproof.storage.document import Document
 from lakeproof.storage.source_lake import SourceLake
 
-_NAME = re.compile(r"[0-9]{20}\.json")
+# The name of a manifest, and of a chain's start.
+NUMBERED = re.compile(r"[0-9]{20}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ChainStart(Document):
 def first_kept_number(lake: SourceLake, incarnation: Incarnation) -> int:
     """Return the number of the first manifest that is kept, 0 if none was removed. Costs one listing of a small folder."""
     names = (key.rpartition("/")[2] for key in lake.store.list(lake.paths.chain_starts(incarnation)))
-    return max((int(name[:-5]) for name in names if _NAME.fullmatch(name)), default=0)
+    return max((int(name[:-5]) for name in names if NUMBERED.fullmatch(name)), default=0)
 
 
 def read_chain_start(lake: SourceLake, incarnation: Incarnation) -> ChainStart | None:

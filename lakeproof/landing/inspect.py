@@ -184,12 +184,9 @@ def _chain_at(folder: _File) -> Chain:
     if key.parent.name != "landing" or not key.name.isdigit() or "manifests" not in folder.store.folders(str(key)):
         raise LakeError(str(folder), "it is not the folder of a landing", "name <lake>/<source>/landing/<incarnation>")
     source = key.parent.parent
-    lake = replace(folder.store.location, url=_lake_of(folder.store.location.url, source.parent))
+    root = folder.store.location.url.rstrip("/")
+    lake = replace(folder.store.location, url=f"{root}/{source.parent}")
     return Chain.open(SourceLake.open(lake, source.name), Incarnation(int(key.name)))
-
-
-def _lake_of(root: str, key: PurePosixPath) -> str:
-    return f"{root.rstrip('/')}/{key}"
 
 
 def _chain(folder: _File) -> dict[str, object]:

@@ -7,7 +7,8 @@
     3 the manifests  below the start, and starts before it
 
 If a run is killed at any point, the next one finds what lies below the start and removes it. The head stays, and so does
-the manifest with the newest reading of the catalog: the next reading is compared with it.
+the manifest with the newest reading of the catalog from before what the stream brings next: it says what columns that has,
+and the next reading is compared with it if there is no later one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from datetime import datetime
 from functools import reduce
 
 from lakeproof.failpoints import failpoint
-from lakeproof.landing.catalog_history import catalog_manifests, newest_catalog_manifest
+from lakeproof.landing.catalog_history import catalog_manifests, catalog_manifests_around
 from lakeproof.landing.chain import MANIFESTS_CHECKED_ON_OPEN, Chain
 from lakeproof.landing.chain_start import ChainStart
 from lakeproof.lsn import Lsn
@@ -123,9 +124,12 @@ def keys_before(chain: Chain, number: int) -> list[str]:
 
 
 def _record_below(chain: Chain, number: int) -> int | None:
-    """Return the manifest below `number` kept for its catalog record: the newest with one, if that is below."""
-    newest = newest_catalog_manifest(chain)
-    return newest.number if newest is not None and newest.number < number else None
+    """Return the manifest below `number` that is kept for its record of the catalog, None if none is needed.
+
+    It is the newest from before what the stream brings next. While a drain is behind, a later one is from after that.
+    """
+    needed = next(iter(catalog_manifests_around(chain, chain.end)), None)
+    return needed.number if needed is not None and needed.number < number else None
 
 
 def space_of(store: Store, keys: Iterable[str]) -> SpaceReclaimed:

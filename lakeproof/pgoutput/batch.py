@@ -12,6 +12,7 @@ calls per table and column.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,10 +22,11 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.controls import Controls, TruncatedTable, read_controls
 from lakeproof.pgoutput.message_buffer import Flags, Ints, MessageBuffer
 from lakeproof.pgoutput.messages import Update
-from lakeproof.pgoutput.relations import RelationCache, RelationSchema
+from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, TransactionInfo
 from lakeproof.pgoutput.tags import ROW_CHANGES, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions, part_of, whole_transactions
+from lakeproof.schema import SchemaVersion
 from lakeproof.values.commit_times import of_number
 
 if TYPE_CHECKING:
@@ -48,7 +50,6 @@ class BatchDecoder:
     def decode(self, *buffers: MessageBuffer) -> Batch:
         """Decode whole transactions, each from its Begin to its Commit.
 
-        Changes of a table that the resolver leaves out take their seqs, but are not read.
         Raises ProtocolError for any other bytes, InvariantError for more than 2 GiB, and what the resolver raises.
         """
         buffer = MessageBuffer.join(buffers)
@@ -90,7 +91,7 @@ class BatchDecoder:
         )
 
     def _runs(self, buffer: MessageBuffer, controls: Controls) -> Iterator[TableRun]:
-        """Yield the runs of the tables that the resolver keeps; raises ProtocolError for a table never announced."""
+        """Yield the runs of each table; raises ProtocolError for a table never announced."""
         messages = np.flatnonzero(buffer.where(ROW_CHANGES))
         short = messages[buffer.end[messages] - buffer.start[messages] < 8]
         if short.size:
@@ -100,8 +101,8 @@ class BatchDecoder:
         for table in controls.truncated:
             truncated.setdefault(table.oid, []).append(table)
         for oid, of_table in _by_table(messages, oids, truncated):
-            relation_schemas = controls.relation_schemas.get(oid) or [(-1, self.relations.get(oid))]
-            yield from _split(buffer, relation_schemas, of_table, truncated.get(oid, []))
+            versions = controls.versions.get(oid) or [(-1, self.relations.get(oid))]
+            yield from _split(buffer, versions, of_table, truncated.get(oid, []))
 
 
 def _by_table(messages: Ints, oids: Ints, truncated: dict[Oid, list[TruncatedTable]]) -> Iterator[tuple[Oid, Ints]]:
@@ -116,31 +117,27 @@ def _by_table(messages: Ints, oids: Ints, truncated: dict[Oid, list[TruncatedTab
 
 def _split(
     buffer: MessageBuffer,
-    relation_schemas: list[tuple[int, RelationSchema | None]],
+    versions: list[tuple[int, SchemaVersion | None]],
     messages: Ints,
     truncated: list[TruncatedTable],
 ) -> Iterator[TableRun]:
-    """Yield a table's changes under each of its schemas; neighbours of one version are joined."""
+    """Yield a table's changes under each of its versions; neighbours of one version are joined."""
     from lakeproof.pgoutput.table_rows import TableRun
 
     open_run: TableRun | None = None
-    for position, (start, schema) in enumerate(relation_schemas):
-        stop = relation_schemas[position + 1][0] if position + 1 < len(relation_schemas) else len(buffer)
+    for (start, version), (stop, _) in pairwise([*versions, (len(buffer), None)]):
         low, high = np.searchsorted(messages, (start, stop))
         mine = messages[low:high]
         cut = [table for table in truncated if start < table.message < stop]
-        if schema is None:
+        if version is None:
             if mine.size:
                 buffer.refuse(int(mine[0]), "its relation was never announced")
-            continue
-        if schema.version is None or not (mine.size or cut):
-            continue
-        if open_run is not None and open_run.version == schema.version:
-            open_run = TableRun(schema.version, np.concatenate((open_run.messages, mine)), open_run.truncated + cut)
-            continue
-        if open_run is not None:
-            yield open_run
-        open_run = TableRun(schema.version, mine, cut)
+        elif open_run is not None and open_run.version == version:
+            open_run = TableRun(version, np.concatenate((open_run.messages, mine)), open_run.truncated + cut)
+        elif mine.size or cut:
+            if open_run is not None:
+                yield open_run
+            open_run = TableRun(version, mine, cut)
     if open_run is not None:
         yield open_run
 

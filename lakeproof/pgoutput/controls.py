@@ -14,7 +14,7 @@ from lakeproof.names import Oid
 from lakeproof.pgoutput.decoder import ProtocolError, decode
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
 from lakeproof.pgoutput.messages import LogicalMessage, Origin, Relation, Truncate, TypeName
-from lakeproof.pgoutput.relations import RelationCache, RelationSchema
+from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import PartitionRows, SchemaInForce, StreamMessage, has_position
 from lakeproof.pgoutput.tags import ROW_CHANGES, TRANSACTION_ENDS, tag_of
 from lakeproof.pgoutput.transaction_positions import TransactionPositions
@@ -23,14 +23,10 @@ from lakeproof.schema import SchemaVersion
 
 @dataclass(frozen=True, slots=True)
 class TruncatedTable:
-    """One table of a Truncate message that the caller wants.
-
-    `ordinal` is its position among all of the message's tables (its seq), `row` among those that the caller wants.
-    """
+    """One table of a Truncate message; `ordinal` is its position among the message's tables."""
 
     message: int
     ordinal: int
-    row: int
     oid: Oid
 
 
@@ -38,13 +34,13 @@ class TruncatedTable:
 class Controls:
     """The contents of one batch's control messages, by message index.
 
-    For each table that got a new schema in this batch, `relation_schemas` lists its schemas with the index from which each
-    is in force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs
-    that each message takes.
+    For each table that got a new version in this batch, `versions` lists its versions with the index from which each is in
+    force, beginning with the one before the batch (at -1, None if there was none). `weights` is the number of seqs that each
+    message takes.
     """
 
     weights: Ints
-    relation_schemas: dict[Oid, list[tuple[int, RelationSchema | None]]] = field(default_factory=dict)
+    versions: dict[Oid, list[tuple[int, SchemaVersion | None]]] = field(default_factory=dict)
     brought: list[tuple[int, SchemaVersion]] = field(default_factory=list)
     truncated: list[TruncatedTable] = field(default_factory=list)
     messages: list[tuple[int, LogicalMessage | Origin]] = field(default_factory=list)
@@ -76,11 +72,12 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
         (i, decode(buffer.message(i))) for i in np.flatnonzero(~is_change & ~buffer.where(TRANSACTION_ENDS)).tolist()
     ]
     relations.expect([message for _, message in decoded if isinstance(message, Relation)])
+    _note_partition(controls, buffer, 0, relations.announced)
     for index, control in decoded:
         match control:
             case Relation() as relation:
                 _learn(controls, index, relation, relations, positions.lsn_of(index))
-                _note_partition(controls, buffer, index, relation)
+                _note_partition(controls, buffer, index + 1, relation.oid)
             case Truncate() as truncate:
                 _truncate(controls, index, truncate, relations)
             case LogicalMessage() as message:
@@ -95,40 +92,36 @@ def read_controls(buffer: MessageBuffer, positions: TransactionPositions, relati
                 pass
             case _:
                 buffer.refuse(index, "it belongs to a streamed or prepared transaction, which a batch can't have")
+    if len(buffer):
+        last_index, last = decoded[-1] if decoded else (-1, None)
+        relations.announced = last.oid if isinstance(last, Relation) and last_index + 1 == len(buffer) else None
     return controls
 
 
 def _learn(controls: Controls, index: int, relation: Relation, relations: RelationCache, position: Lsn) -> None:
     before = relations.get(relation.oid)
     after = relations.learn(relation, position)
-    if after is before:
-        return
-    controls.relation_schemas.setdefault(relation.oid, [(-1, before)]).append((index, after))
-    if after.version is not None and (before is None or before.version != after.version):
-        controls.brought.append((index, after.version))
+    if after != before:
+        controls.versions.setdefault(relation.oid, [(-1, before)]).append((index, after))
+        controls.brought.append((index, after))
 
 
-def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, relation: Relation) -> None:
-    """Note a partition: a table is announced right before its row, and the row of a partition may go by a table above it."""
-    following = index + 1
-    if (
-        following == len(buffer)
-        or not controls.weights[following]
-        or buffer.end[following] - buffer.start[following] < 8
-    ):
+def _note_partition(controls: Controls, buffer: MessageBuffer, index: int, announced: Oid | None) -> None:
+    """Note a partition if message `index` is a row of another table than was `announced` right before it.
+
+    A table is announced right before its row, and the row of a partition may go by a table above it.
+    """
+    if announced is None or index == len(buffer) or not controls.weights[index]:
         return
-    root = Oid(int(buffer.uint32(buffer.start[following : following + 1] + 1)[0]))
-    if root != relation.oid:
-        controls.partitions.append((index, relation.oid, root))
+    if buffer.end[index] - buffer.start[index] >= 8:
+        root = Oid(int(buffer.uint32(buffer.start[index : index + 1] + 1)[0]))
+        if root != announced:
+            controls.partitions.append((index, announced, root))
 
 
 def _truncate(controls: Controls, index: int, truncate: Truncate, relations: RelationCache) -> None:
     controls.weights[index] = len(truncate.relations)
-    row = 0
     for ordinal, oid in enumerate(truncate.relations):
-        schema = relations.get(oid)
-        if schema is None:
+        if relations.get(oid) is None:
             raise ProtocolError(tag_of(Truncate), 6 + 4 * ordinal, f"relation {oid} was never announced")
-        if schema.version is not None:
-            controls.truncated.append(TruncatedTable(index, ordinal, row, oid))
-            row += 1
+        controls.truncated.append(TruncatedTable(index, ordinal, oid))

@@ -137,10 +137,6 @@ class MessageBuffer:
         matches: Flags = selected[self.tags]
         return matches
 
-    def int32(self, offsets: Ints) -> Ints:
-        """Read four bytes at each offset, signed."""
-        return self._read(offsets, ">i4")
-
     def uint32(self, offsets: Ints) -> Ints:
         """Read four bytes at each offset, unsigned."""
         return self._read(offsets, ">u4")
@@ -151,12 +147,8 @@ class MessageBuffer:
 
     def refuse(self, index: int, reason: str) -> NoReturn:
         """Raise a message's ProtocolError: the plain decoder's if it raises one, since that knows the offset."""
-        self.reread(index)
-        raise ProtocolError(self.message(index)[:1], 0, reason)
-
-    def reread(self, index: int) -> None:
-        """Decode a message with the plain decoder, for its errors."""
         decode(self.message(index))
+        raise ProtocolError(self.message(index)[:1], 0, reason)
 
     def frozen(self) -> MessageBuffer:
         """Return a read-only view of the buffer, which is what the compiled loops are compiled for."""

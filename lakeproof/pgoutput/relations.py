@@ -14,7 +14,7 @@ transaction that was streamed before a change and commits after it would bring t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from lakeproof.errors import InvariantError
@@ -24,7 +24,7 @@ from lakeproof.pgoutput.messages import Relation
 from lakeproof.schema import SchemaVersion
 
 # Given the message, the end of its transaction, and the version that was in force before it on this connection.
-Resolver: TypeAlias = Callable[[Relation, Lsn, SchemaVersion | None], SchemaVersion | None]
+Resolver: TypeAlias = Callable[[Relation, Lsn, SchemaVersion | None], SchemaVersion]
 # Hears of the messages of a batch before it is asked for their versions, in their order.
 Expect: TypeAlias = Callable[[Sequence[Relation]], None]
 # When a message arrived. In an ordinary transaction: (its position, 0), since it arrives whole. In a streamed one: (the
@@ -32,24 +32,16 @@ Expect: TypeAlias = Callable[[Sequence[Relation]], None]
 Arrival: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RelationSchema:
-    """A Relation message and its schema version; the version is None for a table that the caller leaves out."""
-
-    relation: Relation
-    version: SchemaVersion | None
-
-
 class RelationCache:
-    """The latest Relation message of each table of one connection, and the version that the resolver returned for it.
+    """The version that the resolver returned for the latest Relation message of each table of one connection.
 
     The resolver is asked at every message. The server sends one after each DDL, and after an ANALYZE too. Not every DDL
     shows in it: a column dropped and added again with its name and type is a different column. If the resolver can't tell
-    which column it is, the version before can't tell either. The resolver returns None to leave the table's changes out.
-    Its errors pass through.
+    which column it is, the version before can't tell either. Its errors pass through.
 
     `expect` hears of a batch's messages before they are learned. `arrival` is set while a streamed transaction is decoded;
-    without it a message arrived with its transaction's commit.
+    without it a message arrived with its transaction's commit. `announced` is the table of a Relation message at the end of
+    a part: the next part may begin with its row.
     """
 
     def __init__(
@@ -58,31 +50,26 @@ class RelationCache:
         self._resolve = resolve
         self.expect = expect
         self._outer = outer
-        self._schemas: dict[Oid, RelationSchema] = {}
+        self._versions: dict[Oid, SchemaVersion] = {}
         self._arrivals: dict[Oid, Arrival] = {}
         self.arrival: Arrival | None = None
+        self.announced: Oid | None = None
 
-    def get(self, oid: Oid) -> RelationSchema | None:
-        """Return the schema in force, None before the first Relation message of this OID."""
-        return self._schemas.get(oid)
+    def get(self, oid: Oid) -> SchemaVersion | None:
+        """Return the version in force, None before the first Relation message of this OID."""
+        return self._versions.get(oid)
 
-    def learn(self, relation: Relation, position: Lsn = Lsn.ZERO) -> RelationSchema:
-        """Apply a Relation message of the transaction that ends at `position`.
-
-        Returns the schema in force from then on, the same object if nothing changed.
-        """
+    def learn(self, relation: Relation, position: Lsn = Lsn.ZERO) -> SchemaVersion:
+        """Apply a Relation message of the transaction that ends at `position`; return the version in force from then on."""
         relation = replace(relation, xid=None)
         self._arrivals[relation.oid] = self.arrival or (position.value, 0)
-        before = self._in_force(relation.oid)
-        version = self._resolve(relation, position, None if before is None else before.version)
-        if before is not None and before.relation == relation and version == before.version:
-            self._schemas[relation.oid] = before
-            return before
-        if version is not None:
-            _check(version, relation)
-        schema = RelationSchema(relation, version)
-        self._schemas[relation.oid] = schema
-        return schema
+        before = self.get(relation.oid)
+        if before is None and self._outer is not None:
+            before = self._outer.get(relation.oid)
+        version = self._resolve(relation, position, before)
+        _check(version, relation)
+        self._versions[relation.oid] = version
+        return version
 
     def streamed(self) -> RelationCache:
         """Return a cache for one streamed transaction, which has announced nothing yet."""
@@ -94,18 +81,13 @@ class RelationCache:
         Returns the versions that are in force again after it because the transaction's own differed.
         """
         again: list[SchemaVersion] = []
-        for oid, schema in streamed._schemas.items():
-            arrival = streamed._arrivals[oid]
-            current = self._schemas.get(oid)
+        for oid, version in streamed._versions.items():
+            arrival, current = streamed._arrivals[oid], self._versions.get(oid)
             if current is None or arrival > self._arrivals[oid]:
-                self._schemas[oid], self._arrivals[oid] = schema, arrival
-            elif current.version is not None and current.version != schema.version:
-                again.append(current.version)
+                self._versions[oid], self._arrivals[oid] = version, arrival
+            elif current != version:
+                again.append(current)
         return again
-
-    def _in_force(self, oid: Oid) -> RelationSchema | None:
-        schema = self._schemas.get(oid)
-        return schema if schema is not None or self._outer is None else self._outer.get(oid)
 
 
 def _check(version: SchemaVersion, relation: Relation) -> None:

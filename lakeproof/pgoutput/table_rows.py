@@ -59,9 +59,9 @@ def table_changes(
     # The second row of a message is the one right below its `before`.
     row[1:] += (rows.message[1:] == rows.message[:-1]) & (rows.operation[1:] == UPDATE)
     if len(cut):
-        here = np.flatnonzero(rows.operation == TRUNCATE)
-        seq[here] += [table.ordinal for table in run.truncated]
-        row[here] += [table.row for table in run.truncated]
+        here, ordinals = np.flatnonzero(rows.operation == TRUNCATE), [table.ordinal for table in run.truncated]
+        seq[here] += ordinals
+        row[here] += ordinals
     unchanged = _unchanged(rows)
     time, number = _commit_times(positions.time[rows.message])
     hidden = HiddenColumns(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 
 from lakeproof.pgoutput.messages import (
@@ -31,26 +30,18 @@ from lakeproof.pgoutput.messages import (
 )
 
 
-class ChangedObject(Enum):
-    """The object that a message changes."""
-
-    ROW = "row"
-    TABLE = "table"
-
-
 @dataclass(frozen=True, slots=True)
 class Tag:
     """A message's first byte, and what follows from it.
 
     `in_chunk`: the message may stand between Stream Start and Stream Stop. `has_xid_in_chunk`: there its tag is followed by
-    the xid of its (sub)transaction. `change` is None for a message that changes no data.
+    the xid of its (sub)transaction.
     """
 
     octet: bytes
     message: type[Message]
     in_chunk: bool = False
     has_xid_in_chunk: bool = False
-    change: ChangedObject | None = None
 
 
 TAGS = (
@@ -59,10 +50,10 @@ TAGS = (
     Tag(b"O", Origin, in_chunk=True),
     Tag(b"R", Relation, in_chunk=True, has_xid_in_chunk=True),
     Tag(b"Y", TypeName, in_chunk=True, has_xid_in_chunk=True),
-    Tag(b"I", Insert, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.ROW),
-    Tag(b"U", Update, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.ROW),
-    Tag(b"D", Delete, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.ROW),
-    Tag(b"T", Truncate, in_chunk=True, has_xid_in_chunk=True, change=ChangedObject.TABLE),
+    Tag(b"I", Insert, in_chunk=True, has_xid_in_chunk=True),
+    Tag(b"U", Update, in_chunk=True, has_xid_in_chunk=True),
+    Tag(b"D", Delete, in_chunk=True, has_xid_in_chunk=True),
+    Tag(b"T", Truncate, in_chunk=True, has_xid_in_chunk=True),
     Tag(b"M", LogicalMessage, in_chunk=True, has_xid_in_chunk=True),
     Tag(b"S", StreamStart),
     Tag(b"E", StreamStop),
@@ -89,10 +80,9 @@ def _tags_with(condition: Callable[[Tag], bool]) -> bytes:
     return b"".join(tag.octet for tag in TAGS if condition(tag))
 
 
-# Insert, Update and Delete: messages with tuples, of one table each.
-ROW_CHANGES = _tags_with(lambda tag: tag.change is ChangedObject.ROW)
-# The same and Truncate.
-CHANGES = _tags_with(lambda tag: tag.change is not None)
+# Messages with tuples, of one table each; and all that change data.
+ROW_CHANGES = tags_of(Insert, Update, Delete)
+CHANGES = ROW_CHANGES + tag_of(Truncate)
 # What may stand in a chunk of a streamed transaction, and what of that has an xid behind its tag there: all but the origin.
 IN_CHUNK = _tags_with(lambda tag: tag.in_chunk)
 WITH_XID_IN_CHUNK = _tags_with(lambda tag: tag.has_xid_in_chunk)

@@ -72,7 +72,9 @@ def create_incarnation(
     Raises TransientError if another process has just taken the number.
     """
     lake, source = context.lake, context.source
-    number = next_incarnation(lake, source, server)
+    left, number = unfinished(lake), next_incarnation(lake, source, server)
+    if left is not None and left.incarnation == number:
+        return number
     document = IncarnationRecord(
         incarnation=number,
         system_id=server.system_id,
@@ -84,15 +86,13 @@ def create_incarnation(
         follows=follows,
         created_at=now_text(),
     )
-    left = unfinished(lake)
-    if left is None or left.incarnation != number:
-        try:
-            create_incarnation_record(lake, document)
-        except AlreadyExistsError:
-            thing = f"source {source.name}: incarnation {number}"
-            raise TransientError(
-                thing, "another process is beginning it", "see whether it still runs, then try again"
-            ) from None
+    try:
+        create_incarnation_record(lake, document)
+    except AlreadyExistsError:
+        thing = f"source {source.name}: incarnation {number}"
+        raise TransientError(
+            thing, "another process is beginning it", "see whether it still runs, then try again"
+        ) from None
     return number
 
 

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, counted
+from lakeproof.landing.catalog_history import newest_catalog
+from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
-from lakeproof.names import Incarnation, Oid, TableName
+from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.copying.cost import SnapshotCost
 from lakeproof.snapshot.folder import finished_tables, missing_tables, read_end, read_request, snapshot_folders
@@ -213,7 +215,8 @@ class SnapshotStatus:
 
     `running` is None if the system can't tell; `holder` is who runs it, or ran it last. `tables` were requested,
     `tables_done` of them are complete, with `rows` and `bytes` of files; `progress` is what the run reports of itself.
-    `missing` have no copy from this snapshot or an earlier one; `interrupted` is why it ended before its end.
+    `missing` are published and have no copy from this snapshot or an earlier one; `interrupted` is why it ended
+    before its end.
     """
 
     running: bool | None
@@ -228,15 +231,20 @@ class SnapshotStatus:
     progress: CopyProgress | None
 
 
-def snapshot_status(lake: SourceLake, incarnation: Incarnation, *, locked: bool | None) -> SnapshotStatus | None:
+def snapshot_status(chain: Chain, *, locked: bool | None) -> SnapshotStatus | None:
     """Read the newest snapshot's state; None if it is complete or there is none. Raises LakeError if it is damaged."""
-    requests = ((folder, read_request(lake, folder)) for folder in snapshot_folders(lake, incarnation))
-    newest = max(((f, request) for f, request in requests if request is not None), key=lambda p: p[0], default=None)
-    if newest is None:
+    lake, incarnation = chain.lake, chain.incarnation
+    newest_first = ((folder, read_request(lake, folder)) for folder in reversed(snapshot_folders(lake, incarnation)))
+    folder, request = next((each for each in newest_first if each[1] is not None), ("", None))
+    if request is None:
         return None
-    folder, request = newest
     finished = finished_tables(lake, incarnation)
     missing = missing_tables(lake, incarnation, finished)
+    is_read_since = (chain.newest.catalog_lsn or Lsn.ZERO) >= request.consistent_point
+    catalog = newest_catalog(chain) if missing and is_read_since else None
+    if catalog is not None:
+        # The others were dropped, renamed or taken out after they had been chosen: nobody can copy them.
+        missing &= {table.table for table in catalog.tables.values()}
     if not missing and not locked:
         return None
     end = read_end(lake, folder)

@@ -114,6 +114,7 @@ class SnapshotRun:
         self._refused: dict[TableName, TableError] = {}
         self._left_out: dict[TableName, Sequence[LeftOutColumn]] = {}
         self._abandoned: dict[Incarnation, list[SnapshotEnd]] = {}
+        self._resuming: set[TableName] = set()
 
     def run(self, requested: Sequence[TableName] | None, *, again: bool | None = None) -> SnapshotReport:
         """Copy the `requested` tables, or all published ones if None.
@@ -213,7 +214,8 @@ class SnapshotRun:
     def _choose_copyable(self, conn: Connection, requested: Sequence[TableName] | None) -> list[TableName]:
         """Choose the tables that can be copied; the refused ones are reported at the end, beside the others."""
         paused = read_paused(self._lake)
-        out = {table for table, entry in paused.items() if not entry.resuming}
+        self._resuming = {table for table, entry in paused.items() if entry.resuming}
+        out = paused.keys() - self._resuming
         _refuse_paused(self._source.name, out.intersection(requested or ()))
         findings = examine(conn, self._source, only=requested, paused=paused)
         refused = refused_tables(findings)
@@ -269,7 +271,8 @@ class SnapshotRun:
     def _still_to_copy(self, names: Sequence[TableName], incarnation: Incarnation) -> Sequence[TableName]:
         """Return the missing tables of `names` if some are missing or a run was killed, else all of `names`."""
         finished = finished_tables(self._lake, incarnation)
-        missing = missing_tables(self._lake, incarnation, finished)
+        # The copy of a table that is being resumed may be from before it was paused.
+        missing = missing_tables(self._lake, incarnation, finished) | self._resuming
         left = [name for name in names if name not in finished or name in missing]
         kept = {name: finished[name] for name in names if name not in set(left)}
         if not kept or not (left or (self._abandoned.get(incarnation) and may_be_applied(self._lake, incarnation))):

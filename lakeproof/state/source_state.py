@@ -99,7 +99,7 @@ class SourceState:
         if self.chain is None:
             return None
         locked = self.lake.store.is_locked(self.lake.paths.snapshot_lock)
-        return snapshot_status(self.lake, self.chain.incarnation, locked=locked)
+        return snapshot_status(self.chain, locked=locked)
 
     @_Once
     def paused(self) -> Mapping[TableName, PausedTable]:

@@ -35,6 +35,7 @@ from lakeproof.storage.local_files import (
     files_below,
     link_file,
     shared_bytes,
+    sync,
     sync_all,
 )
 from lakeproof.storage.store import (
@@ -45,6 +46,7 @@ from lakeproof.storage.store import (
     NotFoundError,
     SharedBytes,
     StoredFile,
+    key_parts,
 )
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
@@ -146,7 +148,7 @@ class LocalStore:
         finally:
             _discard(temporary)
         if durable:
-            _sync_folder(path.parent)
+            sync(path.parent)
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -156,7 +158,7 @@ class LocalStore:
         except OSError:
             _discard(temporary)
             raise
-        _sync_folder(path.parent)
+        sync(path.parent)
 
     def get(self, key: str) -> bytes:
         try:
@@ -211,7 +213,7 @@ class LocalStore:
 
     def sync_names(self, keys: Iterable[str]) -> None:
         for folder in {self._path(key).parent for key in keys}:
-            _sync_folder(folder)
+            sync(folder)
 
     def open(self, key: str) -> BinaryIO:
         try:
@@ -254,10 +256,7 @@ class LocalStore:
         return locks.holder(self._path(key))
 
     def _path(self, key: str) -> Path:
-        parts = [part for part in key.split("/") if part]
-        if any(part in (".", "..") or "\0" in part for part in parts):
-            raise ValueError(f"not a key: {key[:80]!r}")
-        return self.root.joinpath(*parts)
+        return self.root.joinpath(*key_parts(key))
 
     def _write_temporary(self, path: Path, data: bytes, *, durable: bool = True) -> Path:
         self._make_folder(path.parent, durable=durable)
@@ -286,13 +285,13 @@ class LocalStore:
         folder.mkdir(parents=True, exist_ok=True)
         if self.root not in self._synced:
             for above in _above(self.root):
-                _sync_folder(above)
+                sync(above)
             self._synced.add(self.root)
         # From the top: a recorded folder was synced with all folders above it, even if a later one fails.
         for part in [*reversed(folder.relative_to(self.root).parents), folder.relative_to(self.root)][1:]:
             below = self.root / part
             if below not in self._synced:
-                _sync_folder(below.parent)
+                sync(below.parent)
                 self._synced.add(below)
 
     def list(self, prefix: str, after: str = "") -> list[str]:
@@ -359,11 +358,3 @@ def _discard(temporary: Path) -> None:
     """Remove the file if possible: only the put's own result matters, and `sweep` finds what is left."""
     with suppress(OSError):
         temporary.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -209,6 +209,14 @@ class Store(Protocol):
         """Return the process that holds the lock alone, or was the last one to, in words for messages; None if unknown."""
 
 
+def key_parts(key: str) -> list[str]:
+    """Return a key's parts; raises ValueError for one that would lead elsewhere."""
+    parts = [part for part in key.split("/") if part]
+    if any(part in (".", "..") or "\0" in part for part in parts):
+        raise ValueError(f"not a key: {key[:80]!r}")
+    return parts
+
+
 def reason_with_holder(reason: str, holder: str | None) -> str:
     """Return the reason for which a lock can't be had, with the process that holds it alone, if one does."""
     return reason if holder is None else f"{reason}: {holder}"

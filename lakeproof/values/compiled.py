@@ -18,6 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+# The octets that loops read, and offsets in them.
+Octets = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int32]
 A = TypeVar("A", bound=np.generic)
 _Loop = TypeVar("_Loop", bound=Callable[..., object])
 
@@ -38,7 +41,7 @@ def frozen(array: npt.NDArray[A]) -> npt.NDArray[A]:
     return view
 
 
-def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+def text_buffers(texts: pa.Array) -> tuple[Octets, Places]:
     """Return the octets of texts, and each one's offsets in them, as loops read them."""
     _, offsets, octets = texts.buffers()
     places = np.frombuffer(offsets or bytes(4), np.int32)[texts.offset : texts.offset + len(texts) + 1]

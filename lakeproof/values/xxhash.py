@@ -18,15 +18,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lakeproof.values.compiled import compiled
+from lakeproof.values.compiled import Octets, Places, compiled
 
 SEED = np.uint64(42)
 # The tag of values whose tag was mixed in before.
 NO_TAG = -1
 Hashes = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
-Offsets = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 _P1, _P2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -148,7 +146,7 @@ def mix_words(hashes: Hashes, valid: Flags, words: Words, is_int: bool, tag: int
 
 
 @compiled
-def mix_octets(hashes: Hashes, valid: Flags, octets: Octets, offsets: Offsets, tag: int) -> None:
+def mix_octets(hashes: Hashes, valid: Flags, octets: Octets, offsets: Places, tag: int) -> None:
     """Mix a column of texts: the value of row i is between offsets i and i + 1."""
     every = len(valid) == 0
     for i in range(len(hashes)):
@@ -159,7 +157,7 @@ def mix_octets(hashes: Hashes, valid: Flags, octets: Octets, offsets: Offsets, t
 
 @compiled
 def mix_chosen(  # noqa: PLR0917  compiled loops are called by position
-    hashes: Hashes, valid: Flags, chosen: Words, octets: Octets, offsets: Offsets, tag: int
+    hashes: Hashes, valid: Flags, chosen: Words, octets: Octets, offsets: Places, tag: int
 ) -> None:
     """Mix a column of texts that repeat: row i has the one between offsets `chosen[i]` and `chosen[i]` + 1."""
     every = len(valid) == 0

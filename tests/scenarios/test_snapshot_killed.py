@@ -31,8 +31,11 @@ from lakeproof.snapshot.folder import (
     read_snapshot,
     snapshot_folders,
 )
+from lakeproof.snapshot.paused import PausedTable, add_paused, read_paused, set_resuming
 from lakeproof.snapshot.run import SnapshotReport
+from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
 from tests.support.ingest.snapshot_process import start_bootstrap
 from tests.support.ingest.snapshot_rows import copied_and_landed
@@ -163,6 +166,31 @@ def test_asked_for_by_name_or_again_finished_tables_are_copied_too(shop: Drained
     assert bootstrap(_config(shop), SOURCE, sorted(finished)).tables.keys() == finished
     assert bootstrap(_config(shop), SOURCE, again=True).tables.keys() == set(TABLES)
     assert bootstrap(_config(shop), SOURCE).tables.keys() == set(TABLES)
+
+
+def test_nobody_waits_for_a_copy_of_a_table_that_is_gone(shop: Drained) -> None:
+    """It was dropped after the copy was killed: once the drain has seen that, `status` asks for no copy of it."""
+    process = start_bootstrap(_config(shop), "snapshot.after_request")
+    process.join(300)
+    assert process.exitcode == -9
+    shop.database.execute("DROP TABLE log")
+    bootstrap(_config(shop), SOURCE)
+    shop.drain()
+    assert SourceState.of(_config(shop), SOURCE).snapshot is None
+    assert set(finished_tables(_lake(shop), ONE)) == {ITEMS, PARTS, NONE}
+
+
+def test_a_table_that_is_being_resumed_is_copied_whatever_else_is_missing(shop: Drained) -> None:
+    """`resume` was killed before its copy: the finished one is from before the pause, so the next run does not keep it."""
+    bootstrap(_config(shop), SOURCE)
+    add_paused(_lake(shop), {ITEMS: PausedTable(now_text(), ())})
+    set_resuming(_lake(shop), [ITEMS])
+    shop.database.execute("CREATE TABLE later (id int PRIMARY KEY)")
+    shop.drain()
+    report = bootstrap(_config(shop), SOURCE)
+    assert report.tables.keys() == {ITEMS, TableName("public", "later")}
+    assert report.kept.keys() == {LOG, PARTS, NONE}
+    assert read_paused(_lake(shop)) == {}
 
 
 def test_two_at_a_time_the_second_names_the_first(shop: Drained) -> None:

@@ -77,23 +77,25 @@ def _truncating(chain: Chain, since: Lsn, oid: Oid, *, emptied: bool) -> set[str
 
 
 def _truncating_in(chain: Chain, files: list[SegmentFile], *, emptied: bool) -> set[str]:
-    """Return the same for one segment, which has whole transactions."""
+    """Return the same for one segment, which has whole transactions, of any size: one batch of rows is read at a time."""
     if not all(_is_sound(chain, file) for file in files):
         return set()
-    tables = []
+    # The last `_lp_seq` of each transaction's truncates, and of its rows.
+    truncated: dict[int, int] = {}
+    others: dict[int, int] = {}
     for file in files:
         with open_file(chain, file) as opened:
-            tables.append(opened.read(columns=[OP, SEQ, XID]))
-    rows = pa.concat_tables(tables)
-    truncates = pc.equal(rows[OP].cast("string"), "truncate")
-    truncated, others = _newest(rows.filter(truncates)), _newest(rows.filter(pc.invert(truncates)))
+            for rows in opened.iter_batches(columns=[OP, SEQ, XID]):
+                truncates = pc.equal(rows.column(OP).cast("string"), "truncate")
+                _note_newest(truncated, rows.filter(truncates))
+                _note_newest(others, rows.filter(pc.invert(truncates)))
     return {str(xid) for xid, seq in truncated.items() if not emptied or others.get(xid, -1) < seq}
 
 
-def _newest(rows: pa.Table) -> dict[int, int]:
-    """Return the last `_lp_seq` of each transaction's rows."""
-    newest = rows.group_by(XID).aggregate([(SEQ, "max")])
-    return dict(zip(newest[XID].to_pylist(), newest[f"{SEQ}_max"].to_pylist(), strict=True))
+def _note_newest(newest: dict[int, int], rows: pa.RecordBatch) -> None:
+    last = pa.Table.from_batches([rows]).group_by(XID).aggregate([(SEQ, "max")])
+    for xid, seq in zip(last[XID].to_pylist(), last[f"{SEQ}_max"].to_pylist(), strict=True):
+        newest[xid] = max(seq, newest.get(xid, seq))
 
 
 def _is_sound(chain: Chain, file: SegmentFile) -> bool:

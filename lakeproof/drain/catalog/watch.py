@@ -30,7 +30,6 @@ from lakeproof.catalog.differences import (
     AddedColumn,
     Consequence,
     Difference,
-    TableCreated,
     TableDifferences,
     compare,
     consequence,
@@ -173,7 +172,8 @@ class CatalogWatch:
         try:
             if self._previous is None:
                 self._recall()
-            reading, existing_tables = self._read()
+            conn = self._connection()
+            reading, existing_tables = self._read(conn)
         except PublicationsChangedError:
             raise
         except TransientError:
@@ -185,7 +185,9 @@ class CatalogWatch:
             return None
         self._has_read, self._last = True, last
         self._note_names(reading)
-        return self._compare(reading, existing_tables)
+        if self._previous is None:
+            return self._record(reading, None, reading.fingerprint, [])
+        return self._compare(conn, self._previous, reading, existing_tables)
 
     def close(self) -> None:
         close_quietly(self._conn)
@@ -215,7 +217,7 @@ class CatalogWatch:
         if manifest is not None and manifest.catalog is not None:
             self._previous, self._rules = read_fingerprint(self._chain, manifest), manifest.catalog.rules
 
-    def _read(self) -> tuple[CatalogReading, frozenset[Oid]]:
+    def _connection(self) -> Connection:
         if self._conn is None:
             with use_timeout(self._timeout):
                 self._conn = connect(self._source.dsn, APPLICATION_NAME)
@@ -224,65 +226,50 @@ class CatalogWatch:
                 self._conn.execute(SQL("SET jit = off"))
                 self._conn.execute(SQL("SET statement_timeout = {}").format(_STATEMENT_TIMEOUT_MS))
                 self._conn.execute(SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT_MS))
-        if set(publications_of(self._conn, self._source)) != self._existing:
+        return self._conn
+
+    def _read(self, conn: Connection) -> tuple[CatalogReading, frozenset[Oid]]:
+        if set(publications_of(conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
-        self._seen = self._passing.visible(self._conn)
-        reading = observe_catalog(self._conn, self._publications, self._visibility, self._created)
-        before = self._previous.tables.keys() if self._previous is not None else set()
-        return reading, existing(self._conn, before - reading.fingerprint.tables.keys())
+        self._seen = self._passing.visible(conn)
+        before = self._previous
+        if before is None:
+            return observe_catalog(conn, self._publications, self._visibility), frozenset()
+        created = partial(created_in_stream, conn, self._source, before, self._rules)
+        reading = observe_catalog(conn, self._publications, self._visibility, created)
+        return reading, existing(conn, before.tables.keys() - reading.fingerprint.tables.keys())
 
-    def _created(self, now: Fingerprint, rules: Mapping[str, int]) -> Mapping[Oid, TableCreated | None]:
-        if self._previous is None or self._conn is None:
-            return {}
-        return created_in_stream(self._conn, self._source, self._previous, self._rules, now, rules)
-
-    def _compare(self, reading: CatalogReading, existing_tables: frozenset[Oid]) -> Manifest | None:
-        if self._previous is None:
-            return self._record(reading, None, reading.fingerprint, [])
-        changes = [
-            _marked_as_created(self._unread(change, reading.fingerprint), reading)
-            for change in compare(self._previous, reading.fingerprint, existing_tables)
-        ]
-        changes = [self._without_empty_partitions(change, reading.fingerprint) for change in changes]
-        now, later = self._judge_files(changes, reading)
-        if self._conn is not None:
-            now, reading = with_empty(self._conn, self._source, self._publications, now, reading)
-        now = [self._with_schema(change, reading.fingerprint) for change in now]
-        fingerprint = reading.fingerprint
-        now, passed_from = self._passing.judge(self._seen, now, self._previous, fingerprint)
+    def _compare(
+        self, conn: Connection, before: Fingerprint, reading: CatalogReading, existing_tables: frozenset[Oid]
+    ) -> Manifest | None:
+        """Record what differs from the reading before, if something does."""
+        fingerprint, changes = reading.fingerprint, list[TableDifferences]()
+        for each in compare(before, fingerprint, existing_tables):
+            change = _marked_as_created(_marked_as_unread(each, before, fingerprint), reading)
+            if Difference.PARTITION_ATTACHED in change.differences:
+                tables = before.tables[change.oid], fingerprint.tables[change.oid]
+                change = without_empty_partitions(conn, change, *tables)
+            changes.append(change)
+        now, later = self._judge_files(conn, before, changes, reading)
+        now, reading = with_empty(conn, self._source, self._publications, now, reading)
+        versions = versions_in(
+            conn, self._source, fingerprint, [c.oid for c in now if c.consequence is Consequence.APPLY]
+        )
+        now = [replace(change, version=versions.get(change.oid)) for change in now]
+        now, passed_from = self._passing.judge(self._seen, now, before, fingerprint)
         if later:
-            tables = dict(fingerprint.tables) | {oid: self._previous.tables[oid] for oid in later}
-            fingerprint = Fingerprint(tables, fingerprint.types, fingerprint.publications)
+            kept = dict(fingerprint.tables) | {oid: before.tables[oid] for oid in later}
+            fingerprint = Fingerprint(kept, fingerprint.types, fingerprint.publications)
         since = self.catalog_lsn or self._chain.head.end_lsn
         self._passing.end(self._seen, reading.upper_lsn)
         if self._passing:
             self._due_at = self._read_at + _NEW_TABLES_S
-        if now or fingerprint != self._previous or reading.rules.keys() != self._rules.keys():
+        if now or fingerprint != before or reading.rules.keys() != self._rules.keys():
             return self._record(reading, since, fingerprint, now, complete=not later, passed_from=passed_from)
         self._previous = fingerprint
         if not later:
             self.catalog_lsn = self.readings.lower_lsn = reading.lower_lsn
         return None
-
-    def _unread(self, change: TableDifferences, now: Fingerprint) -> TableDifferences:
-        """Mark the change of a table that is only in publications that were not read before."""
-        table = now.tables.get(change.oid)
-        read_before = self._previous.publication_names if self._previous is not None else set()
-        if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
-            return change
-        return replace(change, differences=(*change.differences, Difference.UNREAD))
-
-    def _without_empty_partitions(self, change: TableDifferences, now: Fingerprint) -> TableDifferences:
-        if Difference.PARTITION_ATTACHED not in change.differences or self._previous is None or self._conn is None:
-            return change
-        before, after = self._previous.tables[change.oid], now.tables[change.oid]
-        return without_empty_partitions(self._conn, change, before, after)
-
-    def _with_schema(self, change: TableDifferences, now: Fingerprint) -> TableDifferences:
-        """Add the table's new schema to the change if that is all that differs."""
-        if change.consequence is not Consequence.APPLY or self._conn is None:
-            return change
-        return replace(change, version=versions_in(self._conn, self._source, now, [change.oid])[change.oid])
 
     def _record(
         self,
@@ -311,13 +298,13 @@ class CatalogWatch:
         return manifest
 
     def _judge_files(
-        self, changes: list[TableDifferences], reading: CatalogReading
+        self, conn: Connection, before: Fingerprint, changes: list[TableDifferences], reading: CatalogReading
     ) -> tuple[list[TableDifferences], set[Oid]]:
         """Return the changes, truncated tables distinguished from others with new files, and those of unknown cause."""
         now: list[TableDifferences] = []
         later: set[Oid] = set()
         for change in changes:
-            truncated = self._truncated(change, reading.fingerprint)
+            truncated = self._truncated(conn, change, before, reading.fingerprint)
             if truncated is None:
                 now.append(change)
                 continue
@@ -344,16 +331,26 @@ class CatalogWatch:
             return reading.upper_lsn <= self._chain.end
         return self._last or waiting.upper_lsn <= self._chain.end
 
-    def _truncated(self, change: TableDifferences, now: Fingerprint) -> Callable[[], bool] | None:
+    def _truncated(
+        self, conn: Connection, change: TableDifferences, old: Fingerprint, new: Fingerprint
+    ) -> Callable[[], bool] | None:
         """Return what asks the stream for the TRUNCATE that gave a table its new files; None if that is not the question."""
-        if self._previous is None or self._conn is None or not _NEW_FILES & set(change.differences):
+        if not _NEW_FILES & set(change.differences):
             return None
         since = self.catalog_lsn or self._chain.kept_from
-        before, after = self._previous.tables[change.oid], now.tables[change.oid]
+        before, after = old.tables[change.oid], new.tables[change.oid]
         if Difference.PARTITION_FILE in change.differences:
             return partial(truncated_by_root, self._chain, since, before, after)
-        xid = may_be_emptied_by(self._conn, before, after) if after.kind == "r" else None
+        xid = may_be_emptied_by(conn, before, after) if after.kind == "r" else None
         return None if xid is None else partial(is_emptied_by, xid, self._chain, since, after.oid)
+
+
+def _marked_as_unread(change: TableDifferences, before: Fingerprint, now: Fingerprint) -> TableDifferences:
+    """Mark the change of a table that is only in publications that were not read before."""
+    table, read_before = now.tables.get(change.oid), before.publication_names
+    if table is None or any(now.publications[e.publication].name in read_before for e in table.entries):
+        return change
+    return replace(change, differences=(*change.differences, Difference.UNREAD))
 
 
 def _marked_as_created(change: TableDifferences, reading: CatalogReading) -> TableDifferences:

@@ -20,7 +20,7 @@ import re
 from lakeproof.drain.transactions.spill import SpillFiles
 from lakeproof.drain.transactions.spool import Spool, SpoolMemory
 from lakeproof.drain.transactions.streamed import StreamedTransactions
-from lakeproof.drain.transactions.units import POSITION_END, UNIT_BYTES, DecodeUnit, LargeTransaction
+from lakeproof.drain.transactions.units import POSITION_END, UNIT_BYTES, DecodeUnit, LargeTransaction, broken
 from lakeproof.errors import InvariantError, SourceError
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
@@ -201,7 +201,7 @@ class TransactionBuffer:
         """Handle a message about a streamed transaction."""
         message = _decoded(octets)
         if self.transaction_open and not (self._streams.in_chunk and isinstance(message, StreamStop)):
-            raise _broken("a streamed transaction's message is inside another transaction")
+            raise broken("a streamed transaction's message is inside another transaction")
         match message:
             case StreamStart():
                 self._streams.start(message)
@@ -229,7 +229,7 @@ class TransactionBuffer:
         if self._open_bytes >= self._large_from:
             begin = _decoded(self._open[0].message(0))
             if not isinstance(begin, Begin):
-                raise _broken("a transaction did not begin with its begin")
+                raise broken("a transaction did not begin with its begin")
             self._begin, self._large = begin, Spool(self._memory, self._files)
             self._large.add(_WHOLE, self._open[0][1:])
             for further in self._open[1:]:
@@ -239,9 +239,9 @@ class TransactionBuffer:
     def _end_large(self, rest: MessageBuffer, last: bytes) -> None:
         begin, spool, commit = self._begin, self._large, _commit_of(last)
         if spool is None or begin is None:
-            raise _broken("a large transaction has no begin")
+            raise broken("a large transaction has no begin")
         if (begin.final_lsn, begin.commit_time_us) != (commit.commit_lsn, commit.commit_time_us):
-            raise _broken("a commit does not agree with its begin")
+            raise broken("a commit does not agree with its begin")
         spool.add(_WHOLE, rest)
         self._cut()
         self._append(LargeTransaction(begin.xid, self._given, commit, spool, part_bytes=self._unit_bytes))
@@ -272,13 +272,13 @@ def _decoded(octets: bytes) -> Message:
     try:
         return decode(octets)
     except ProtocolError as error:
-        raise _broken(str(error)) from None
+        raise broken(str(error)) from None
 
 
 def _commit_of(octets: bytes) -> Commit:
     message = _decoded(octets)
     if not isinstance(message, Commit):
-        raise _broken("a transaction does not end with its commit")
+        raise broken("a transaction does not end with its commit")
     return message
 
 
@@ -289,9 +289,5 @@ def _end_of(octets: bytes) -> Lsn:
         message.lsn if isinstance(message, LogicalMessage) else message.end_lsn if isinstance(message, Commit) else None
     )
     if end is None or not 0 < end.value < POSITION_END:
-        raise _broken("a transaction does not end with a commit that has a position")
+        raise broken("a transaction does not end with a commit that has a position")
     return end
-
-
-def _broken(reason: str) -> SourceError:
-    return SourceError("replication stream", reason, "nothing was acknowledged; connect again, and report this")

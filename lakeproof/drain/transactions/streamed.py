@@ -19,8 +19,7 @@ import numpy as np
 
 from lakeproof.drain.transactions.spill import SpillFiles
 from lakeproof.drain.transactions.spool import Spool, SpoolMemory
-from lakeproof.drain.transactions.units import Arrivals, LargeTransaction
-from lakeproof.errors import SourceError
+from lakeproof.drain.transactions.units import Arrivals, LargeTransaction, broken
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
 from lakeproof.pgoutput.message_buffer import Ints, MessageBuffer
@@ -60,7 +59,7 @@ class StreamedTransactions:
 
     def start(self, start: StreamStart) -> None:
         if start.first_segment == (start.xid in self._open):
-            raise _broken(f"the chunks of transaction {start.xid} do not follow each other")
+            raise broken(f"the chunks of transaction {start.xid} do not follow each other")
         if start.first_segment:
             self._open[start.xid] = _Open(self._memory, self._files)
         self._current = start.xid
@@ -72,7 +71,7 @@ class StreamedTransactions:
         if not len(buffer):
             return
         if xid is None or tags.translate(None, IN_CHUNK):
-            raise _broken("a chunk of a streamed transaction has a message that can't be in one")
+            raise broken("a chunk of a streamed transaction has a message that can't be in one")
         transaction = self._open[xid]
         if tag_of(Relation) in tags:
             transaction.arrivals.add(transaction.spool.blocks, (after.value, self._chunks))
@@ -85,7 +84,7 @@ class StreamedTransactions:
 
     def stop(self) -> None:
         if self._current is None:
-            raise _broken("a chunk ends without a beginning")
+            raise broken("a chunk ends without a beginning")
         self._current = None
 
     def abort(self, abort: StreamAbort) -> None:
@@ -102,7 +101,7 @@ class StreamedTransactions:
     def commit(self, commit: StreamCommit, start: Lsn) -> LargeTransaction:
         """Return a committed transaction; the unit before it ended at `start`."""
         if commit.xid not in self._open:
-            raise _broken(f"transaction {commit.xid} is committed, and no chunk of it has come")
+            raise broken(f"transaction {commit.xid} is committed, and no chunk of it has come")
         transaction = self._open[commit.xid]
         committed = LargeTransaction(
             commit.xid, start, commit, transaction.spool, transaction.arrivals, part_bytes=self._part_bytes
@@ -121,7 +120,7 @@ def _owners(buffer: MessageBuffer, top: Xid) -> Ints:
     """Return each message's (sub)transaction; the origin, which has no xid, belongs to the whole transaction."""
     origins = buffer.where(tag_of(Origin))
     if np.any((buffer.end - buffer.start < _XID_END) & ~origins):
-        raise _broken("a message in a chunk is cut off")
+        raise broken("a message in a chunk is cut off")
     owners = buffer.uint32(buffer.start + 1)
     owners[origins] = top
     return owners
@@ -131,8 +130,4 @@ def _check_messages(buffer: MessageBuffer) -> None:
     """Raise SourceError if a logical message in a chunk is not part of its transaction."""
     for number in np.flatnonzero(buffer.where(tag_of(LogicalMessage))).tolist():
         if buffer.message(number)[_XID_END : _XID_END + 1] != b"\1":
-            raise _broken("a message in a chunk does not belong to its transaction")
-
-
-def _broken(reason: str) -> SourceError:
-    return SourceError("replication stream", reason, "nothing was acknowledged; connect again, and report this")
+            raise broken("a message in a chunk does not belong to its transaction")

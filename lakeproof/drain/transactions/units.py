@@ -25,6 +25,11 @@ UNIT_BYTES = 8 << 20
 POSITION_END = 1 << 63
 
 
+def broken(reason: str) -> SourceError:
+    """Return the error of a stream that no server sends."""
+    return SourceError("replication stream", reason, "nothing was acknowledged; connect again, and report this")
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeUnit:
     """The messages of the range (`start_lsn`, `end_lsn`]: whole small transactions, and messages outside transactions.
@@ -88,7 +93,7 @@ class LargeTransaction:
         part_bytes: int = UNIT_BYTES,
     ) -> None:
         if not 0 < commit.end_lsn.value < POSITION_END:
-            raise SourceError("replication stream", f"a commit ends at {commit.end_lsn}", "connect again; report this")
+            raise broken(f"a commit ends at {commit.end_lsn}")
         self.start_lsn = start
         self.end_lsn = commit.end_lsn
         self.xid = xid

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -54,10 +54,6 @@ HAND_OVER_BYTES = 3 * ROW_GROUP_BYTES
 # A store that takes 30 ms for each request then ends 200 files in a second, in place of 30.
 ENDS_AT_ONCE = 8
 _WRITER = re.compile(r"[0-9a-f]{32}")
-
-
-def _either(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
-    return (other if one is None else one) if one is None or other is None else choose(one, other)
 
 
 def _counted(commit_us: int | None, created_at: str) -> int | None:
@@ -150,8 +146,9 @@ class SegmentWriter:
         self.transactions += batch.transactions
         self.announce(batch.schemas)
         self._messages.add(batch.logical_messages)
-        self._first_us = _either(min, self._first_us, batch.first_commit_time_us)
-        self._last_us = _either(max, self._last_us, batch.last_commit_time_us)
+        times = [self._first_us, self._last_us, batch.first_commit_time_us, batch.last_commit_time_us]
+        self._first_us = min((us for us in times if us is not None), default=None)
+        self._last_us = max((us for us in times if us is not None), default=None)
         if self._buffered_bytes > self._limits.buffered_bytes:
             self._make_room()
 
@@ -241,8 +238,6 @@ class SegmentWriter:
 
     def _add_changes(self, changes: TableBatch, base: int) -> None:
         rows = changes.rows
-        if rows.num_rows == 0:
-            return
         if rows.column(LSN)[0].as_py() <= self._start.lsn.value:
             raise InvariantError(
                 f"segment {self._start.number}", "a change came again that the chain has already", "report this"

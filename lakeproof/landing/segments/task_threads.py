@@ -71,7 +71,10 @@ class TaskThreads(Generic[T]):
     def _collect(self) -> None:
         done, size = self._tasks.popleft()
         self.size -= size
-        self._results.append(done.result())
+        result = done.result()
+        if result is not None:
+            # A drain's threads do tasks without a result for weeks.
+            self._results.append(result)
 
     def _do(self, task: Callable[[], T]) -> T:
         if self._error is not None:

@@ -30,6 +30,8 @@ from lakeproof.storage.store import Lock, reason_with_holder
 from lakeproof.storage.times import now_text
 
 if TYPE_CHECKING:
+    from obstore import PutMode
+
     from lakeproof.storage.object.store import ObjectStore
 
 _RENEW_AGAIN_S = 2.0
@@ -61,6 +63,12 @@ class Version:
     e_tag: str | None
     version: str | None
     written_at: datetime | None = None
+
+    @property
+    def mode(self) -> PutMode:
+        """The condition of a put that replaces this version and no other."""
+        given = {"e_tag": self.e_tag, "version": self.version}
+        return {name: value for name, value in given.items() if value is not None}  # type: ignore[return-value]  # a part of it
 
 
 @dataclass(frozen=True, slots=True)

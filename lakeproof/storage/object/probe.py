@@ -103,7 +103,7 @@ class _Probe:
             raise self._busy()
         if self._patiently(lambda: self._put("create", key, b"2", "create")) is not None:
             raise self._refusal("it creates a key that is there already: it ignores the condition of a put")
-        mode = _mode(first)
+        mode = first.mode
         if self._patiently(lambda: self._put("swap", key, b"3", mode)) is None:
             raise self._refusal("it does not replace the version that a put names")
         if self._patiently(lambda: self._put("swap", key, b"4", mode)) is not None:
@@ -125,7 +125,7 @@ class _Probe:
             first = self._patiently(lambda: self._put("create", key, b"first", "create"))
             if first is None:
                 raise self._busy()
-            mode = _mode(first)
+            mode = first.mode
         together = threading.Barrier(WRITERS)
 
         def write(number: int) -> bool | None:
@@ -173,8 +173,3 @@ class _Probe:
 
     def _refusal(self, reason: str) -> LakeError:
         return LakeError(self._thing, f"{reason}. Two writers could both believe that they write the lake", _REMEDY)
-
-
-def _mode(version: Version) -> PutMode:
-    given = {"e_tag": version.e_tag, "version": version.version}
-    return {name: value for name, value in given.items() if value is not None}  # type: ignore[return-value]  # a part of it

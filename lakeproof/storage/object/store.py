@@ -33,6 +33,7 @@ from lakeproof.storage.store import (
     NotFoundError,
     SharedBytes,
     StoredFile,
+    key_parts,
 )
 
 if TYPE_CHECKING:
@@ -291,7 +292,8 @@ class ObjectStore:
         """
         for pause in self.requests.pauses():
             try:
-                version = self.put_once("create" if before is None else "swap", key, data, _mode(before))
+                kind, mode = ("create", "create") if before is None else ("swap", before.mode)
+                version = self.put_once(kind, key, data, mode)
                 self._bucket_seen = True
                 if version.e_tag is not None or version.version is not None:
                     return version
@@ -316,15 +318,5 @@ class ObjectStore:
         raise AssertionError("there is no end of pauses")
 
 
-def _mode(before: Version | None) -> PutMode:
-    if before is None:
-        return "create"
-    given = {"e_tag": before.e_tag, "version": before.version}
-    return {name: value for name, value in given.items() if value is not None}  # type: ignore[return-value]  # a part of it
-
-
 def _path(key: str) -> str:
-    parts = [part for part in key.split("/") if part]
-    if any(part in (".", "..") or "\0" in part for part in parts):
-        raise ValueError(f"not a key: {key[:80]!r}")
-    return "/".join(parts)
+    return "/".join(key_parts(key))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lakeproof.values.compiled import compiled
+from lakeproof.values.compiled import Octets, Places, compiled
 
 _MINUS, _PLUS, _POINT, _ZERO, _NINE, _E = b"-+.09e"
 _TRUE, _FALSE = b"tf"
@@ -21,9 +21,6 @@ _INT64_MIN_TENTH = -((1 << 63) // 10)
 # An int64 holds ten times any number of this many digits.
 _DIGITS_EASY = 18
 _TEN, _LOW_HALF, _HALF, _ONE = np.uint64(10), np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(1)
-
-Octets = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int32]
 
 
 @compiled

@@ -6,14 +6,10 @@ Arrow's validator (`spans.py`) checks UTF-8; the loops here only detect ASCII. A
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from lakeproof.values.compiled import compiled
+from lakeproof.values.compiled import Octets, Places, compiled
 
 _BACKSLASH, _X, _ZERO, _NINE, _A, _F = b"\\x09af"
-
-Octets = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int32]
 
 
 @compiled

@@ -9,16 +9,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lakeproof.values.compiled import compiled
+from lakeproof.values.compiled import Octets, Places, compiled
 
 _ZERO, _MINUS, _BLANK, _COLON, _POINT, _PLUS = b"0- :.+"
 _BAD = -(1 << 63)
 _DAY_BYTES, _TIME_BYTES = len("YYYY-MM-DD"), len("YYYY-MM-DD HH:MM:SS")
 _FRACTION_DIGITS = 6
 _DAY_US = 86_400_000_000
-
-Octets = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int32]
 
 
 @compiled

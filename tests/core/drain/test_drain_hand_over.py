@@ -207,5 +207,5 @@ def _make_unreliable(monkeypatch: pytest.MonkeyPatch, faults: _Faults) -> None:
     unreliable(os, "link", errno.ESTALE)
     unreliable(os, "fsync", errno.EIO)
     unreliable(os, "pwrite", errno.ENOSPC)
-    unreliable(local, "_sync_folder", errno.EIO)
+    unreliable(local, "sync", errno.EIO)
     unreliable(local.LocalFile, "write", errno.ENOSPC)

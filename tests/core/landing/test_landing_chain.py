@@ -146,9 +146,9 @@ def test_a_manifest_under_another_number_is_refused(chain: Chain) -> None:
 
 @pytest.mark.parametrize("name", ["x.json", "1.json", "00000000000000000002.txt"])
 def test_a_foreign_file_among_the_manifests_is_named(chain: Chain, name: str) -> None:
-    """A foreign file is an error rather than a guess."""
+    """A foreign file is an error rather than a guess; nobody begins a new landing because of it."""
     (_file(chain, 0).parent / name).write_bytes(b"")
-    with pytest.raises(LakeError, match="files in it"):
+    with pytest.raises(LakeError, match=f"{name}: it is no manifest; move the file away$"):
         reopen(chain)
 
 

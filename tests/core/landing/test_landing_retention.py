@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.catalog.fingerprint import Fingerprint
+from lakeproof.continuity.same_history import compare_from
 from lakeproof.errors import LakeError
 from lakeproof.failpoints import VARIABLE
 from lakeproof.landing.catalog_history import (
@@ -116,6 +117,14 @@ def test_a_chain_that_is_open_for_long_sees_what_was_removed(chain: Chain) -> No
     assert [m.number for m in chain.between(Lsn(13_000), Lsn(14_000))] == [13]
     with pytest.raises(LakeError, match="as the retention says"):
         chain.number_after(Lsn(5_000))
+
+
+def test_a_past_that_was_removed_is_not_compared(chain: Chain) -> None:
+    """Nothing has come for as long as the retention keeps: the server's history is compared from what is kept."""
+    for end in (30_000, 31_000, 32_000):
+        add_segment(chain, end, count=0)
+    _removed(chain, LINKS + 1)
+    assert compare_from(chain, Lsn(1500)) == Lsn(21_000)
 
 
 class _Overtaken(LocalStore):

@@ -140,8 +140,8 @@ class _Assembler:
     def _learn(self, relation: Relation) -> None:
         before = self.relations.get(relation.oid)
         after = self.relations.learn(relation)
-        if after.version is not None and (before is None or before.version != after.version):
-            self.schemas.append((after.version, len(self.transactions), self.seq))
+        if after != before:
+            self.schemas.append((after, len(self.transactions), self.seq))
 
     def _update(self, update: Update) -> None:
         if update.old is None:
@@ -160,16 +160,14 @@ class _Assembler:
         self._emit(update.relation, ((BEFORE, update.old), (UPDATE, (*new, *update.new[len(new) :]))))
 
     def _emit(self, oid: Oid, rows: Sequence[tuple[int, Values | None]]) -> None:
-        schema = self.relations.get(oid)
-        if schema is None:
+        version = self.relations.get(oid)
+        if version is None:
             raise ProtocolError(b"", 1, f"relation {oid} was never announced")
         for operation, values in rows:
-            if values is not None and len(values) != len(schema.relation.columns):
+            if values is not None and len(values) != len(version.columns):
                 raise ProtocolError(b"", 6, "a tuple does not have the columns of its relation")
-            if schema.version is None:
-                continue
-            cells = (None,) * len(schema.version.columns) if values is None else values
-            self._run(oid, schema.version).append(_Row(len(self.transactions), self.seq, self.rows, operation, cells))
+            cells = (None,) * len(version.columns) if values is None else values
+            self._run(oid, version).append(_Row(len(self.transactions), self.seq, self.rows, operation, cells))
             self.rows += 1
 
     def _run(self, oid: Oid, version: SchemaVersion) -> list[_Row]:

@@ -32,7 +32,7 @@ from lakeproof.pgoutput.messages import (
     Truncate,
     Update,
 )
-from lakeproof.pgoutput.relations import RelationCache, Resolver
+from lakeproof.pgoutput.relations import RelationCache
 from lakeproof.pgoutput.rows import row_schema
 from lakeproof.schema import Identity, SchemaVersion
 from tests.core.pgoutput.pgoutput_encoder import encode, frame, frames
@@ -41,11 +41,11 @@ from tests.core.pgoutput.pgoutput_reference import assemble
 from tests.core.pgoutput.pgoutput_transactions import T1, T2, TIME, relation, transaction
 
 
-def both(*messages: Message, expected: Resolver = resolve) -> Batch:
+def both(*messages: Message) -> Batch:
     """Decode on the fast road, and see that the slow one says the same of the rows."""
     raw = frames(*messages)
-    batch = BatchDecoder(RelationCache(expected)).decode(MessageBuffer.of(raw))
-    slow = assemble(raw, RelationCache(expected))
+    batch = BatchDecoder(RelationCache(resolve)).decode(MessageBuffer.of(raw))
+    slow = assemble(raw, RelationCache(resolve))
     assert [t.rows.to_pylist() for t in batch.changes] == [t.rows.to_pylist() for t in slow.changes]
     return batch
 
@@ -134,20 +134,18 @@ def test_an_unchanged_value_is_taken_from_the_old_image_or_marked() -> None:
 
 
 def test_a_truncate_is_one_row_and_one_seq_per_table() -> None:
-    """The rows follow the message's order; an unwanted table takes its seq and gives no row."""
+    """The rows follow the message's order."""
     message = Truncate((T2, Oid(5), T1), False, False)
-    unwanted = relation(Oid(5))
-    batch = both(
-        *transaction(1, relation(T1), relation(T2), unwanted, Insert(T1, ("1", "a")), message, Insert(T2, ("2", "b"))),
-        expected=lambda r, *_: None if r.oid == 5 else resolve(r),
-    )
+    announced = [relation(oid) for oid in (T1, T2, Oid(5))]
+    batch = both(*transaction(1, *announced, Insert(T1, ("1", "a")), message, Insert(T2, ("2", "b"))))
     assert picked(batch, "_lp_seq", "_lp_ord", "_lp_op", "c0") == [
         (0, 0, "insert", 1),
         (1, 1, "truncate", None),
-        (3, 2, "truncate", None),
-        (4, 3, "insert", 2),
+        (2, 2, "truncate", None),
+        (3, 3, "truncate", None),
+        (4, 4, "insert", 2),
     ]
-    assert [table.version.oid for table in batch.changes] == [T1, T2]
+    assert [table.version.oid for table in batch.changes] == [T1, T2, Oid(5)]
 
 
 def test_a_new_schema_in_mid_transaction_begins_a_new_version_there() -> None:
@@ -159,6 +157,14 @@ def test_a_new_schema_in_mid_transaction_begins_a_new_version_there() -> None:
         SchemaInForce(resolve(relation()), Lsn(3008), 0),
         SchemaInForce(resolve(wider), Lsn(3008), 1),
     ]
+
+
+def test_a_schema_that_was_another_for_no_change_goes_on() -> None:
+    """The table was altered there and back: its rows are one run, and each version is reported."""
+    wider = relation(T1, ("int4", "text", "bool"))
+    batch = both(*transaction(3, relation(), Insert(T1, ("1", "a")), wider, relation(), Insert(T1, ("2", "b"))))
+    assert [(table.version, table.rows.num_rows) for table in batch.changes] == [(resolve(relation()), 2)]
+    assert [entry.version for entry in batch.schemas] == [resolve(relation()), resolve(wider), resolve(relation())]
 
 
 def test_a_schema_without_a_change_is_reported_where_it_was_noticed() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from lakeproof.pgoutput.batch import Batch, BatchDecoder, SchemaInForce, TransactionInfo
 from lakeproof.pgoutput.message_buffer import MessageBuffer
-from lakeproof.pgoutput.messages import Begin, Commit, Message, Relation
+from lakeproof.pgoutput.messages import Begin, Commit, Message
 from lakeproof.pgoutput.relations import RelationCache
-from lakeproof.schema import SchemaVersion
+from lakeproof.pgoutput.rows import PartitionRows
 from tests.core.pgoutput.pgoutput_encoder import encode, frame
 from tests.core.pgoutput.pgoutput_random import Workload, resolve
 from tests.core.pgoutput.pgoutput_reference import assemble
@@ -39,20 +39,8 @@ def test_fast_and_slow_road_give_the_same_batches(rng: random.Random) -> None:
         assert_same(batch, assemble(raw, slow))
 
 
-def test_unwanted_tables_take_their_seqs_and_give_no_rows(rng: random.Random) -> None:
-    """The resolver leaves out every second table."""
-
-    def resolve_some(relation: Relation, *_: object) -> SchemaVersion | None:
-        return resolve(relation) if relation.oid % 2 else None
-
-    raw = [frame(encode(message)) for message in _stream(Workload(rng), transactions=10, changes=8)]
-    batch = BatchDecoder(RelationCache(resolve_some)).decode(MessageBuffer.of(raw))
-    assert_same(batch, assemble(raw, RelationCache(resolve_some)))
-    assert all(table.version.oid % 2 for table in batch.changes)
-
-
 def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
-    """Cut anywhere, the parts' rows one after the other are those of the whole."""
+    """Cut anywhere, even between a partition's announcement and its row, the parts together say what the whole says."""
     messages = Workload(rng).transaction(60)
     begin, commit = messages[0], messages[-1]
     assert isinstance(begin, Begin)
@@ -65,15 +53,18 @@ def test_a_transaction_in_parts_is_the_transaction(rng: random.Random) -> None:
     decoder, seq, rows = BatchDecoder(RelationCache(resolve)), 0, 0
     actual: list[dict[str, Any]] = []
     schemas: list[SchemaInForce] = []
+    partitions: list[PartitionRows] = []
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         piece = raw[start:stop] if with_ends else raw[max(start, 1) : min(stop, len(raw) - 1)]
         part = decoder.decode_part(MessageBuffer.of(piece), info, seq)
         actual += [dict(row, _lp_ord=row["_lp_ord"] + rows) for row in _plain_rows(part)]
         schemas += part.schemas
+        partitions += part.partitions
         seq, rows = part.next_seq, rows + part.rows
     by_row = sorted(actual, key=lambda row: row["_lp_ord"])
     assert by_row == sorted(_plain_rows(whole), key=lambda row: row["_lp_ord"])
     assert (schemas, seq, rows) == (whole.schemas, whole.next_seq, whole.rows)
+    assert partitions == whole.partitions
 
 
 def test_frames_may_be_views_of_memory(rng: random.Random) -> None:

@@ -17,10 +17,8 @@ from tests.core.pgoutput.pgoutput_random import resolve
 from tests.core.pgoutput.pgoutput_transactions import T1, relation, transaction
 
 
-@pytest.mark.parametrize(
-    ("attnum", "relation_schemas"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "unknown"]
-)
-def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, relation_schemas: int) -> None:
+@pytest.mark.parametrize(("attnum", "versions"), [(2, 1), (9, 2), (0, 2)], ids=["as before", "made again", "unknown"])
+def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, versions: int) -> None:
     """A column created again under its name is a different column; if that is unclear, it is not treated as the old one.
 
     What a server's catalog gives is tested in `tests/edges/drain/test_numbers_of_unread_rows.py`.
@@ -37,8 +35,8 @@ def test_a_repeated_message_stands_for_what_the_resolver_says(attnum: int, relat
 
     messages = transaction(1, relation(), Insert(T1, ("1", "a")), relation(), Insert(T1, ("2", "b")))
     batch = BatchDecoder(RelationCache(catalog)).decode(MessageBuffer.of(frames(*messages)))
-    assert len(batch.schemas) == relation_schemas
-    assert len(batch.changes) == relation_schemas
+    assert len(batch.schemas) == versions
+    assert len(batch.changes) == versions
 
 
 def _columns(count: int) -> Relation:
@@ -60,9 +58,9 @@ def test_what_arrived_last_is_in_force_behind_a_streamed_transaction(arrived: tu
     streamed.arrival = arrived
     streamed.learn(_columns(2))
     named_again = cache.absorb(streamed)
-    schema = cache.get(T1)
-    assert schema is not None
-    assert len(schema.relation.columns) == in_force
+    version = cache.get(T1)
+    assert version is not None
+    assert len(version.columns) == in_force
     assert [len(version.columns) for version in named_again] == ([1] if in_force == 1 else [])
 
 

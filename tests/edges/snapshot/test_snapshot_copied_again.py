@@ -21,6 +21,7 @@ from lakeproof.events import Event
 from lakeproof.failpoints import watched
 from lakeproof.names import TableName
 from lakeproof.snapshot.run import SnapshotIncompleteError, SnapshotReport
+from lakeproof.state.source_state import SourceState
 from tests.support.ingest.fix_drain import SOURCE, Drained, wait_until
 from tests.support.ingest.snapshot_rows import copied_and_landed
 
@@ -147,12 +148,13 @@ def test_a_table_that_moves_while_it_is_copied_is_copied_again(shop: Drained, ch
 
 
 def test_a_table_that_is_renamed_is_copied_under_its_new_name(shop: Drained) -> None:
-    """The publication follows a rename, and so does the copy."""
+    """The publication follows a rename, and so does the copy; nobody waits for a copy under the former name."""
     report, message = _copy(shop, "ALTER TABLE t RENAME TO t_old")
     assert report.tables.keys() == {RENAMED, U}
     assert [event.message for event in message if event.kind == "bootstrap.renamed"] == ["public.t is public.t_old now"]
     assert report.skipped == ()
     _ends_equal(shop, RENAMED, U)
+    assert SourceState.of(shop.config(), SOURCE).snapshot is None
 
 
 @pytest.mark.parametrize(
