@@ -20,14 +20,12 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from assets.slots import WHOLE
 from assets.support.keys import Layer
 from lakeproof.config.model import Config
-from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import alert as alert_policy
 from orchestration.policies.alert import AlertMemory, AlertState
 from orchestration.policies.lasting import HEALTHY_S
-from orchestration.start import RUNNING
 from resources import Settings
-from resources.messages import Alert, AlertSeverity, Notifier, notifiers
+from resources.messages import Alert, AlertSeverity, notifiers
 
 ALERTS = "alert_sensor"
 _INTERVAL_S = 28
@@ -58,7 +56,7 @@ def watched_by_alerts(config: Config, jobs: Sequence[str], assets: Sequence[dg.A
 
 
 def alert_sensor(
-    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: str = RUNNING, name: str = ALERTS
+    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: str = "RUNNING", name: str = ALERTS
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if nobody is to be notified."""
     if not config.alerts.is_on:
@@ -88,39 +86,24 @@ def alert_sensor(
         ]
         chosen = [p for p in every if p.kind in alerts.on and (alerts.least == "warn" or p.severity == "error")]
         problems = sorted(chosen, key=lambda problem: (problem.severity, problem.key))
-        memories = {
-            way.name: _tell(way, state.ways.get(way.name, AlertMemory()), problems, alerts, now=now, log=context.log)
-            for way in notifiers(alerts)
-        }
+        memories = {}
+        for way in notifiers(alerts):
+            memory = alert_policy.look(state.ways.get(way.name, AlertMemory()), problems, now)
+            messages = alert_policy.due_messages(memory, problems[:_PROBLEMS_MAX], now, alerts.repeat_s)
+            parts = [messages[first : first + way.takes] for first in range(0, len(messages), way.takes)]
+            for part in parts[: max(0, min(alerts.per_hour - len(memory.sent), _REQUESTS_MAX))]:
+                try:
+                    way.send(part)
+                except LakeproofError as error:
+                    # They are due again at the next tick.
+                    context.log.warning("%d messages were not sent: %s", len(part), error)
+                    break
+                memory = alert_policy.sent(memory, part, now)
+            memories[way.name] = memory
         reason = f"{len(problems)} known problems" if problems else "nothing is wrong"
         return dg.SensorResult(skip_reason=reason, cursor=AlertState(memories, runs, now).cursor())
 
     return [sensor]
-
-
-def _tell(
-    way: Notifier,
-    memory: AlertMemory,
-    problems: Sequence[Alert],
-    alerts: AlertsConfig,
-    *,
-    now: float,
-    log: logging.Logger,
-) -> AlertMemory:
-    """Send what is due by one way and return its memory after it; what fails is due again at the next tick."""
-    memory = alert_policy.look(memory, problems, now)
-    messages = alert_policy.due_messages(memory, problems[:_PROBLEMS_MAX], now, alerts.repeat_s)
-    for _ in range(min(alerts.per_hour - len(memory.sent), _REQUESTS_MAX)):
-        part, messages = messages[: way.takes], messages[way.takes :]
-        if not part:
-            break
-        try:
-            way.send(part)
-        except LakeproofError as error:
-            log.warning("%d messages were not sent: %s", len(part), error)
-            break
-        memory = alert_policy.sent(memory, part, now)
-    return memory
 
 
 # Runs that are read at a time, of those that ended since the last look: a daemon may have been away for a night.

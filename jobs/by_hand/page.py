@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.bootstrap import snapshot_event
+from assets.support import metadata as md
 from assets.support.engine_call import failure
 from jobs.names import SourceJob, source_tags
 from lakeproof.config.mistakes import nearest_table
@@ -65,8 +66,7 @@ def show(
     rows: Sequence[Mapping[str, str | int | float | bool | None]] = (),
 ) -> None:
     """Put the result on the run's page: its values, and a table of what it is about."""
-    table = {"tables": dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows])} if rows else {}
-    context.add_output_metadata({**metadata, **table})
+    context.add_output_metadata({**metadata, **md.optional(tables=md.table(rows))})
 
 
 def not_done(
