@@ -252,7 +252,10 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
         with context.spark_on_demand() as spark:
             proof = step.prove(context.config, source, args.tables, spark, control, request)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
-    return Outcome(result, proof, proof_page(proof))
+    proved = {} if proof.lake is None else proof.lake.histories
+    absent = [] if context.stop.requested else [table for table in args.histories or () if table not in proved]
+    lines = [printable(f"history of {table}: not compared: the lake does not have it yet") for table in absent]
+    return Outcome(DIFFERS if absent else result, proof, "\n".join([proof_page(proof), *lines]))
 
 
 def expect(context: Context, args: argparse.Namespace) -> Outcome:
@@ -276,7 +279,7 @@ def daily(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import daily as step
 
-    step.check_free_to_make_days(context.config, source)
+    step.check_daily(context.config, source, args.days, args.tables)
     with context.spark() as spark:
         report = step.daily(
             context.config, source, args.days, spark, RunControl(context.report, context.stop), args.tables

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from psycopg.sql import SQL
 
-from lakeproof.config.mistakes import nearest_table
+from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.descriptions import describe_quietly
 from lakeproof.errors import ConfigError, LakeError, SourceError
@@ -181,8 +181,7 @@ def _paused(source: SourceConfig, publications: Mapping[str, Publication], table
         if table in p.entries
     )
     if not entries:
-        near = nearest_table(table, {t for p in publications.values() for t in p.entries})
-        remedy = "name a published table" if near is None else f"did you mean {near}?"
+        remedy = table_hint(table, {t for p in publications.values() for t in p.entries}, "name a published table")
         raise ConfigError(f"table {table}", f"publication {source.publication} does not have it", remedy)
     return PausedTable(now_text(), entries)
 
