@@ -328,11 +328,7 @@ def _with_lost_histories(held: Mapping[TableName, Held], cut: Cut | None) -> dic
 
 
 def _end_of_range(
-    before: _Before,
-    entrants: Mapping[TableName, Entrant],
-    held: Mapping[TableName, Held],
-    last: Lsn,
-    cycle_rows: int,
+    before: _Before, entrants: Mapping[TableName, Entrant], held: Mapping[TableName, Held], last: Lsn, cycle_rows: int
 ) -> Lsn:
     """Return where the range ends: after enough rows, and before a table's schema changes."""
     in_force = [(c.at_lsn, c.version) for t, c in before.tables.items() if t not in held]
