@@ -25,7 +25,6 @@ from lakeproof.storage.document import Document, Part, TimeField
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import LockHandle, Store, number_in, put_new, refuse_if_locked
 
-_LOCK = "refresh.lock"
 _REFRESHES = "another process is refreshing or maintaining views of this lake"
 
 
