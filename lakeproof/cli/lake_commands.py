@@ -253,7 +253,9 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
             proof = step.prove(context.config, source, args.tables, spark, control, request)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
     proved = {} if proof.lake is None else proof.lake.histories
-    absent = [] if context.stop.requested else [table for table in args.histories or () if table not in proved]
+    # A proof that was stopped or blocked has a reason of its own.
+    is_over = not context.stop.requested and (proof.lake is not None or args.tables is None)
+    absent = [table for table in args.histories or () if is_over and table not in proved]
     lines = [printable(f"history of {table}: not compared: the lake does not have it yet") for table in absent]
     return Outcome(DIFFERS if absent else result, proof, "\n".join([proof_page(proof), *lines]))
 

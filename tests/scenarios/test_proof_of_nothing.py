@@ -46,3 +46,14 @@ def test_days_that_nobody_asks_for_start_no_spark(
     place.configure("tables: [public.items]", "daily: [public.items]")
     status, text = place.run("daily", "--days", "2999-01-01")
     assert (status, "it has not begun" in text, "Spark" in text) == (2, True, False)
+
+
+def test_a_restore_without_an_archive_says_so(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is nothing to restore from, and that is what the error says."""
+    place = place_of(database, tmp_path, monkeypatch, capsys)
+    database.execute(f"CREATE PUBLICATION {database.name} FOR TABLE items")
+    assert place.run("bootstrap")[0] == place.run("compact")[0] == 0
+    status, text = place.run("maintain", "--restore", "public.items", "--nothing-else")
+    assert (status, "no archive is configured" in text) == (2, True)
