@@ -39,7 +39,6 @@ from lakeproof.values.types import spark_type
 if TYPE_CHECKING:
     from assets.support.view_lineage import ViewColumn
 
-SOURCE_TAG, LAYER_TAG, SCHEMA_TAG = "lakeproof/source", "lakeproof/layer", "lakeproof/schema"
 _TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 # Hadoop's names of stores, and everybody else's.
 _SCHEMES = {"s3a": "s3"}
@@ -63,11 +62,12 @@ class _Subject:
     view: ViewConfig | None = None
 
     @property
-    def own_owners(self) -> tuple[str, ...]:
-        """The owners that the configuration names for the table or the view itself."""
-        if self.view is not None:
-            return tuple(self.view.owners)
-        return () if self.source is None or self.table is None else tuple(self.source.table_config(self.table).owners)
+    def owners(self) -> list[str]:
+        """The owners that the configuration names for the table or the view itself, else for its source."""
+        if self.source is None:
+            return [] if self.view is None else [*self.view.owners]
+        own = () if self.table is None else self.source.table_config(self.table).owners
+        return [*(own or self.source.owners)]
 
 
 class Catalog:
@@ -117,11 +117,7 @@ class Catalog:
         proved = dg.AssetKey(key.path[1:]) if layer is Layer.PROOF else key
         about = self._subjects.get(proved, _Subject())
         schema = proved.path[-2] if about.table is not None else ""
-        tags = {
-            SOURCE_TAG: "" if about.source is None else about.source.name,
-            LAYER_TAG: layer.value,
-            SCHEMA_TAG: schema,
-        }
+        tags = {"source": "" if about.source is None else about.source.name, "layer": layer.value, "schema": schema}
         shown = self._shown(key, layer, about)
         return dg.AssetSpec(
             key,
@@ -132,8 +128,8 @@ class Catalog:
             group_name=group_of(key),
             description=description if layer is Layer.PROOF else self._described(description, about),
             freshness_policy=policy(self._window_s(layer, proved, about)),
-            owners=[*(about.own_owners or (about.source.owners if about.source is not None else ()))],
-            tags={name: value for name, value in tags.items() if _TAG_VALUE.fullmatch(value)},
+            owners=about.owners,
+            tags={f"lakeproof/{name}": value for name, value in tags.items() if _TAG_VALUE.fullmatch(value)},
             metadata={**shown, **(metadata or {})},
         )
 

@@ -248,7 +248,11 @@ class _Reporter:
 
     def _events_lacking(self, position: Lsn) -> Iterator[dg.AssetMaterialization]:
         tables = self._source.tables
-        yield from copies_unseen(self._context.instance, self._settings.lake_of(self._source.name), tables)
+        try:
+            yield from copies_unseen(self._context.instance, self._settings.lake_of(self._source.name), tables)
+        except (LakeproofError, OSError) as error:
+            # They are for people: what a copy left in the lake must not end a drain.
+            self._context.log.warning("events of copies are not written: %s", error)
         if self._lasts:
             seen = newest_events(self._context.instance, Layer.CHANGES, self._source.name, tables)
             none = [table for table in tables if table not in seen]

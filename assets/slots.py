@@ -1,8 +1,8 @@
 """A source's slot as an asset: its positions at intervals, kept for good, and checks of how long it lasts and of the lake.
 
 Judging a slot does not belong here (`lakeproof.drain.slot_health`; the configuration has the thresholds), nor finding out
-what the lake lacks (`lakeproof.state.shortfall`). Drain runs and
-their events are deleted after a while; the runs of this asset are few enough to keep.
+what the lake lacks (`lakeproof.state.shortfall`). Drain runs and their events are deleted after a while; the runs of this
+asset are few enough to keep.
 """
 
 from collections.abc import Iterator

@@ -9,10 +9,6 @@ from lakeproof.config.model import SourceConfig
 
 # On every run that a sensor keeps going, of a drain or a compaction: it leaves runs alone that a person has started.
 SENSOR_TAG = "lakeproof/kept_by_sensor"
-SOURCE_TAG = "lakeproof/source"
-SLOT_TAG = "lakeproof/slot"
-JOB_TAG = "lakeproof/job"
-VERSION_TAG = "lakeproof/version"
 
 VIEWS_REFRESH = "views_refresh"
 VIEWS_REPLACE = "views_replace"
@@ -42,8 +38,8 @@ class SourceJob(str, Enum):
 
 def run_tags(kind: str, **more: str) -> dict[str, str]:
     """Return the tags of every run of a job: its kind, the version, and `source` and `slot`, if it has them."""
-    names = {"source": SOURCE_TAG, "slot": SLOT_TAG}
-    return {JOB_TAG: kind, VERSION_TAG: lakeproof.__version__, **{names[name]: value for name, value in more.items()}}
+    tags = {"job": kind, "version": lakeproof.__version__, **more}
+    return {f"lakeproof/{name}": value for name, value in tags.items()}
 
 
 def source_tags(kind: SourceJob, source: SourceConfig) -> dict[str, str]:

@@ -6,10 +6,9 @@ key as long as it lasts. `policies.alert` chooses the messages, `resources.messa
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -21,18 +20,16 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from assets.slots import WHOLE
 from assets.support.keys import Layer
 from lakeproof.config.model import Config
-from lakeproof.config.section.alerts import AlertsConfig
 from lakeproof.errors import LakeproofError
 from orchestration.policies import alert as alert_policy
-from orchestration.policies.alert import AlertMemory
+from orchestration.policies.alert import AlertMemory, AlertState
 from orchestration.policies.lasting import HEALTHY_S
-from orchestration.start import RUNNING
 from resources import Settings
-from resources.messages import Alert, AlertSeverity, Notifier, notifiers
+from resources.messages import Alert, AlertSeverity, notifiers
 
 ALERTS = "alert_sensor"
 _INTERVAL_S = 28
-# A cursor is a text in Dagster's database.
+# A cursor is a text in Dagster's database: of more problems, these are reported.
 _PROBLEMS_MAX = 500
 # Requests of one tick by each way: a tick ends within 60 s, also if nobody answers.
 _REQUESTS_MAX = 3
@@ -59,7 +56,7 @@ def watched_by_alerts(config: Config, jobs: Sequence[str], assets: Sequence[dg.A
 
 
 def alert_sensor(
-    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: str = RUNNING, name: str = ALERTS
+    config: Config, names: Watched, clock: Callable[[], float] = time.time, start: str = "RUNNING", name: str = ALERTS
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if nobody is to be notified."""
     if not config.alerts.is_on:
@@ -76,7 +73,7 @@ def alert_sensor(
     )
     def sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
         alerts, now = settings.config().alerts, clock()
-        state = _State.from_cursor(context.cursor, now)
+        state = AlertState.from_cursor(context.cursor, now)
         runs = _failed_runs(context.instance, names.jobs, state, now)
         every = [
             *(
@@ -88,46 +85,29 @@ def alert_sensor(
             *_held_tables(settings, names.sources, context.log),
         ]
         chosen = [p for p in every if p.kind in alerts.on and (alerts.least == "warn" or p.severity == "error")]
-        problems = sorted(chosen, key=lambda problem: (problem.severity, problem.key))[:_PROBLEMS_MAX]
-        memories = {
-            way.name: _tell(
-                way, state.memories.get(way.name, AlertMemory()), problems, alerts, now=now, log=context.log
-            )
-            for way in notifiers(alerts)
-        }
+        problems = sorted(chosen, key=lambda problem: (problem.severity, problem.key))
+        memories = {}
+        for way in notifiers(alerts):
+            memory = alert_policy.look(state.ways.get(way.name, AlertMemory()), problems, now)
+            messages = alert_policy.due_messages(memory, problems[:_PROBLEMS_MAX], now, alerts.repeat_s)
+            parts = [messages[first : first + way.takes] for first in range(0, len(messages), way.takes)]
+            for part in parts[: max(0, min(alerts.per_hour - len(memory.sent), _REQUESTS_MAX))]:
+                try:
+                    way.send(part)
+                except LakeproofError as error:
+                    # They are due again at the next tick.
+                    context.log.warning("%d messages were not sent: %s", len(part), error)
+                    break
+                memory = alert_policy.sent(memory, part, now)
+            memories[way.name] = memory
         reason = f"{len(problems)} known problems" if problems else "nothing is wrong"
-        return dg.SensorResult(skip_reason=reason, cursor=alert_policy.cursor(memories, runs=runs, looked=now))
+        return dg.SensorResult(skip_reason=reason, cursor=AlertState(memories, runs, now).cursor())
 
     return [sensor]
 
 
-def _tell(
-    way: Notifier,
-    memory: AlertMemory,
-    problems: Sequence[Alert],
-    alerts: AlertsConfig,
-    *,
-    now: float,
-    log: logging.Logger,
-) -> AlertMemory:
-    """Send what is due by one way and return its memory after it; what fails is due again at the next tick."""
-    memory = alert_policy.look(memory, problems, now)
-    messages = alert_policy.due_messages(memory, problems, now, alerts.repeat_s)
-    for _ in range(min(alerts.per_hour - len(memory.sent), _REQUESTS_MAX)):
-        part, messages = messages[: way.takes], messages[way.takes :]
-        if not part:
-            break
-        try:
-            way.send(part)
-        except LakeproofError as error:
-            log.warning("%d messages were not sent: %s", len(part), error)
-            break
-        memory = alert_policy.sent(memory, part, now)
-    return memory
-
-
-# Runs that ended since the last look.
-_RUNS_MAX = 200
+# Runs that are read at a time, of those that ended since the last look: a daemon may have been away for a night.
+_PAGE = 200
 # Executions of a check among which the newest evaluation is looked for.
 _CHECKS_MAX = 10
 _KINDS = {Layer.SLOTS.value: "slot", Layer.PROOF.value: "proof", Layer.EXPECTATIONS.value: "expectation"}
@@ -135,47 +115,21 @@ _ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
 _RETRIED = "dagster/will_retry"
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """State that one tick passes to the next: the memory of each way, and failed runs.
-
-    `runs` has the newest failed run of each job that has not got over it, and its text; `looked` is the time of the look.
-    """
-
-    memories: Mapping[str, AlertMemory]
-    runs: Mapping[str, tuple[str, str]]
-    looked: float
-
-    @classmethod
-    def from_cursor(cls, text: str | None, now: float) -> _State:
-        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
-        try:
-            document = json.loads(text or "{}")
-            memories = {str(way): AlertMemory.from_json(memory) for way, memory in document["ways"].items()}
-            runs = {str(job): (str(run), str(reason)) for job, (run, reason) in document["runs"].items()}
-            return cls(memories, runs, float(document["looked"]))
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return cls({}, {}, now)
-
-
 def _failed_runs(
-    instance: DagsterInstance, jobs: Collection[str], state: _State, now: float
+    instance: DagsterInstance, jobs: Collection[str], state: AlertState, now: float
 ) -> dict[str, tuple[str, str]]:
     """Return the failed runs of these jobs, from those of the look before and the runs that have ended since."""
     since = datetime.fromtimestamp(state.looked - 1.0, timezone.utc)
-    runs = {job: failed for job, failed in state.runs.items() if job in jobs}
-    records = instance.get_run_records(
-        RunsFilter(statuses=_ENDED, updated_after=since), limit=_RUNS_MAX, ascending=True
-    )
-    for record in records:
-        run = record.dagster_run
-        if run.job_name not in jobs or run.tags.get(_RETRIED) == "true":
-            continue
-        if run.status is DagsterRunStatus.SUCCESS:
-            runs.pop(run.job_name, None)
-        else:
-            runs[run.job_name] = run.run_id, _reason(instance, run.run_id)
-    return {job: failed for job, failed in runs.items() if not _is_over(instance, job, failed[0], now)}
+    ended, last = RunsFilter(statuses=_ENDED, updated_after=since), None
+    newest: dict[str, dg.DagsterRun] = {}
+    while page := instance.get_run_records(ended, limit=_PAGE, cursor=last, ascending=True):
+        runs = [record.dagster_run for record in page]
+        newest |= {run.job_name: run for run in runs if run.job_name in jobs and run.tags.get(_RETRIED) != "true"}
+        last = runs[-1].run_id
+    failed = {job: before for job, before in state.runs.items() if job in jobs and job not in newest}
+    failures = {job: run.run_id for job, run in newest.items() if run.status is DagsterRunStatus.FAILURE}
+    failed |= {job: (run_id, _reason(instance, run_id)) for job, run_id in failures.items()}
+    return {job: of for job, of in failed.items() if not _is_over(instance, job, of[0], now)}
 
 
 def _is_over(instance: DagsterInstance, job: str, failed: str, now: float) -> bool:

@@ -7,8 +7,9 @@ Choosing the configuration file does not belong here (`location.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache, partial
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import dagster as dg
 
@@ -33,14 +34,15 @@ from lakeproof.config.view_graph import readers_of, sources_of
 from lakeproof.errors import ConfigError, LakeproofError
 from lakeproof.state.known_tables import with_known_tables
 from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
-from orchestration.outside_proofs import outside_proofs
+from orchestration.outside_proofs import OutsideProofs
 from orchestration.runs import OLD_RUNS, LastingJobs, old_runs_sensor
 from orchestration.schedules import conditional_views, refreshed_by, schedules, view_condition, view_condition_sensor
 from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
-from orchestration.start import start_of
 from resources.fixed import location_resources
 
 _log = logging.getLogger("lakeproof.dagster")
+# Decides if sensors and schedules are on when nobody has switched them in the UI, which wins.
+START = "LAKEPROOF_START"
 
 
 def build(file: Config, only: Sequence[str] | None = None, job: str | None = None) -> dg.Definitions:
@@ -54,7 +56,7 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
     config = file.model_copy(update={"sources": {name: _with_tables(file, name) for name in file.sources}})
     sources = [source for source in config.sources.values() if source.tables]
     units = compaction_units(config)
-    resources = _resources(str(config.path), elsewhere=config.compute is not None)
+    resources = location_resources(str(config.path), elsewhere=config.compute is not None)
     scheduled = [
         *(each for source in sources for each in source_jobs(config, source)),
         *map(compaction_job, units),
@@ -80,7 +82,7 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
         assets=[*postgres_specs(catalog), *external_specs(catalog), *assets],
         jobs=[*scheduled, *by_hand],
         sensors=[
-            *(slot_drain_sensor(source, outside_proofs(config, source), start=start) for source in sources),
+            *(slot_drain_sensor(source, OutsideProofs.of(config, source), start=start) for source in sources),
             *(compaction_sensor(unit, start=start) for unit in units if unit.is_continuous),
             *(held_sensor(source, start=start) for source in sources if source.snapshot.held == "copy"),
             *view_condition_sensor(config, start),
@@ -117,25 +119,30 @@ def _families(catalog: Catalog, sources: Sequence[SourceConfig], units: Sequence
         yield {VIEWS_REFRESH}, partial(view_asset, catalog, view, by, condition)
 
 
-@cache
-def _resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition]:
-    """Return the resources of a configuration: the same objects for each component, or Dagster would not merge them."""
-    return location_resources(path, elsewhere=elsewhere)
-
-
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
     """Return the jobs that sensors keep going, each with the assets and views whose events its runs have."""
     jobs: dict[str, Collection[dg.AssetKey]] = {
         SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
     }
-    for unit in [unit for unit in units if unit.is_continuous]:
+    for unit in units:
         layers = [
-            (layer, s.name, t) for layer in (Layer.HISTORY, Layer.CURRENT) for s in unit.sources for t in s.tables
+            table_key(each, s.name, t)
+            for each in (Layer.HISTORY, Layer.CURRENT)
+            for s in unit.sources
+            for t in s.tables
         ]
-        reading = readers_of(config.views, [source.name for source in unit.sources])
-        views = [Layer.VIEWS.key(view.name) for view in reading]
-        jobs |= {SourceJob.COMPACTION.of(unit.name): [*(table_key(*each) for each in layers), *views]}
+        views = [Layer.VIEWS.key(view.name) for view in readers_of(config.views, [s.name for s in unit.sources])]
+        if unit.is_continuous:
+            jobs[SourceJob.COMPACTION.of(unit.name)] = [*layers, *views]
     return jobs
+
+
+def start_of(config: Config, environ: Mapping[str, str] = os.environ) -> str:
+    """Return Dagster's name of the default status; the environment's comes first. Raises ConfigError for any other word."""
+    word = environ.get(START) or config.dagster.start
+    if word not in {"running", "stopped"}:
+        raise ConfigError(f"the environment variable {START}", f"it is {word[:40]!r}", "set it to running or stopped")
+    return word.upper()
 
 
 def _with_tables(config: Config, name: str) -> SourceConfig:

@@ -63,6 +63,11 @@ class OutsideProofs:
     targets: ProofTargets
     most: int = PROOFS_MAX
 
+    @classmethod
+    def of(cls, config: Config, source: SourceConfig) -> OutsideProofs:
+        """Return the proofs that a source's assets show."""
+        return cls(source.name, proof_targets(config, source))
+
     def unreported(self, instance: DagsterInstance, settings: Settings, newest: str) -> tuple[list[AssetEvent], str]:
         """Return the events of proofs that Dagster does not have, and the recorded time up to which it then has all.
 
@@ -106,11 +111,6 @@ class OutsideProofs:
         for key, view in self.targets.views.items():
             if (last := proofs.views.get(view)) is not None:
                 yield dg.AssetCheckKey(key, CHECK), _Recorded(last.time, last.by, partial(recorded_view, last))
-
-
-def outside_proofs(config: Config, source: SourceConfig) -> OutsideProofs:
-    """Return the proofs that a source's assets show."""
-    return OutsideProofs(source.name, proof_targets(config, source))
 
 
 def _is_at_work(instance: DagsterInstance, execution: Any, runs: dict[str, bool]) -> bool:

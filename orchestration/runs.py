@@ -18,7 +18,6 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from jobs.names import SENSOR_TAG
 from lakeproof.config.model import Config
 from orchestration.policies.run import JobRuns, Phase, Run, other_runs
-from orchestration.start import RUNNING
 from resources import Settings
 
 _PHASES = {
@@ -88,7 +87,7 @@ def old_runs_sensor(
     config: Config,
     jobs: LastingJobs,
     clock: Callable[[], float] = time.time,
-    start: str = RUNNING,
+    start: str = "RUNNING",
     name: str = OLD_RUNS,
 ) -> list[dg.SensorDefinition]:
     """Return the sensor, none if runs are kept for ever or there is no such job."""

@@ -28,7 +28,6 @@ from lakeproof.state.due_work import compaction_is_pointless, drifted_views, ref
 from lakeproof.state.source_state import SourceState
 from orchestration.policies.run import pause_after_failures
 from orchestration.runs import run_in_the_way, runs_of
-from orchestration.start import RUNNING
 from resources import Settings
 
 # Dagster's tags of a run over a range of partitions.
@@ -60,7 +59,7 @@ class _Plan:
     tick: Tick
 
 
-def schedules(config: Config, start: str = RUNNING) -> list[dg.ScheduleDefinition]:
+def schedules(config: Config, start: str = "RUNNING") -> list[dg.ScheduleDefinition]:
     """Return all schedules of a configuration."""
     sources = [source for source in config.sources.values() if source.tables]
     plans = [_compaction(unit) for unit in compaction_units(config) if not unit.is_continuous]

@@ -26,7 +26,6 @@ from orchestration.outside_proofs import OutsideProofs
 from orchestration.policies import copy as copy_policy
 from orchestration.policies import lasting, slot_check
 from orchestration.runs import fail_dead, run_in_the_way, runs_of
-from orchestration.start import RUNNING
 from resources import Settings
 
 _HELD_INTERVAL_S = 30
@@ -73,7 +72,7 @@ class LastingJob:
 
 
 def slot_drain_sensor(
-    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: str = RUNNING
+    source: SourceConfig, proofs: OutsideProofs, clock: Callable[[], float] = time.time, start: str = "RUNNING"
 ) -> dg.SensorDefinition:
     """Return the sensor `<source>_slot_drain_sensor`; `proofs` are the source's."""
     # It ends by its own time, and its successor begins a little earlier.
@@ -93,8 +92,8 @@ def slot_drain_sensor(
         ),
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
-        now, last = clock(), slot_check.LastReport.from_cursor(context.cursor)
-        proved, newest = proofs.unreported(context.instance, settings, _newest_proof(context.cursor))
+        now, before = clock(), slot_check.SlotCursor.from_text(context.cursor)
+        proved, newest = proofs.unreported(context.instance, settings, before.proof)
         decision = None
         try:
             slot = settings.slot_status(source.name)
@@ -106,25 +105,15 @@ def slot_drain_sensor(
             level = slot_check.OK if health.passed or not slot.has_landing else health.severity.value
             decision = job.look(context, settings, _place(source, slot), now)
             reason = decision.reason
-        is_due, last = slot_check.decide_report(last, level, now)
-        # The state is for people alone, beside the ticks.
-        state = level if decision is None else reason
+        is_due, check = slot_check.decide_report(before.check, level, now)
         return dg.SensorResult(
             run_requests=[] if decision is None else job.requests(decision),
             skip_reason=None if decision is not None and decision.start else reason,
-            cursor=json.dumps({"state": state, "check": last.to_json(), "proof": newest}),
+            cursor=slot_check.SlotCursor(level if decision is None else reason, check, newest).text(),
             asset_events=[*proved, *([evaluation(health)] if is_due else [])],
         )
 
     return slot_drain_sensor
-
-
-def _newest_proof(cursor: str | None) -> str:
-    """Return the recorded time up to which Dagster has all proofs; empty if the cursor is none of ours."""
-    try:
-        return str(json.loads(cursor or "{}")["proof"])
-    except (ValueError, LookupError, TypeError):
-        return ""
 
 
 def _place(source: SourceConfig, status: SlotStatus) -> lasting.Workplace | None:
@@ -138,7 +127,7 @@ def _place(source: SourceConfig, status: SlotStatus) -> lasting.Workplace | None
 
 
 def compaction_sensor(
-    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: str = RUNNING
+    unit: CompactionUnit, clock: Callable[[], float] = time.time, start: str = "RUNNING"
 ) -> dg.SensorDefinition:
     """Return the sensor `<source or group>_compaction_sensor`."""
     options = CompactionRun(until="max_seconds", max_seconds=LASTING_S, report="changed")
@@ -182,7 +171,7 @@ def _landings(settings: Settings, unit: CompactionUnit) -> lasting.Workplace | N
     return lasting.Workplace("a process follows the landing" if is_followed else None)
 
 
-def held_sensor(source: SourceConfig, start: str = RUNNING) -> dg.SensorDefinition:
+def held_sensor(source: SourceConfig, start: str = "RUNNING") -> dg.SensorDefinition:
     """Return the sensor `<source>_held_sensor`."""
     job = SourceJob.BOOTSTRAP.of(source.name)
 

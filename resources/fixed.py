@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import cache
 from inspect import cleandoc
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from resources.run_session import RunSession
 
 
+@cache
 def location_resources(path: str, *, elsewhere: bool) -> dict[str, dg.ResourceDefinition]:
     """Return the resources of a configuration file; what computes takes `compute`, and that the session of `pyspark`.
 
-    Computing `elsewhere` takes none, so that no run imports PySpark for it.
+    Computing `elsewhere` takes none, so that no run imports PySpark for it. Each component of a file gets the same
+    objects, or Dagster would not merge them.
     """
 
     def compute(context: dg.InitResourceContext) -> Compute:

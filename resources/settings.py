@@ -11,6 +11,7 @@ import dagster as dg
 
 from lakeproof.compaction.pending import compaction_has_work
 from lakeproof.config.load import load
+from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeproofError
 from lakeproof.lake.planning.set_aside import set_aside
@@ -22,10 +23,34 @@ from lakeproof.names import TableName
 from lakeproof.state.due_work import FollowState, follow_state
 from lakeproof.state.slot import SlotStatus, ask_slot
 from lakeproof.state.status import StatusReport, lake_status
+from lakeproof.storage.open import open_store
+from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
-from resources.run_lock import has_live_process, hold_run_lock
+from lakeproof.storage.store import Lock
 
 _LOG = logging.getLogger("lakeproof.dagster")
+# A look if a run lives takes microseconds; a process that has the lock for longer keeps it, and must not stop a run.
+_ATTEMPT_S = 5.0
+# A process that makes several runs, as tests do, needs one lock for all runs of a job; by the lock's URL.
+_locks: dict[str, Lock] = {}
+
+
+def hold_run_lock(lake: LakeLocation | str, job: str, attempt_s: float = _ATTEMPT_S) -> None:
+    """Hold the lock of `job`'s runs until this process ends; raise OSError if the lake can't be written to.
+
+    Dagster reports STARTED for ever for a run whose process was killed. The lock is freed at that moment, and not before: a
+    run that freed the lock while it ends would be taken for a dead one. It is shared, as several runs of a job may live at
+    once; the engine's own locks keep two writers out of the lake. `orchestration.policies.run` draws the conclusions.
+    """
+    store, key = open_store(lake), LakePaths.run_lock(job)
+    place = store.url(key)
+    if place in _locks:
+        return
+    lock = store.share_lock(key, attempt_s)
+    if lock is None:
+        _LOG.warning("%s: another process holds it, so nobody will know whether this run works; see who it is", place)
+        return
+    _locks[place] = lock
 
 
 class Settings(dg.ConfigurableResource["Settings"]):
@@ -89,16 +114,18 @@ class Settings(dg.ConfigurableResource["Settings"]):
 
     def held_tables(self, source: str) -> dict[TableName, HeldReport]:
         """Return the tables of a source that stand still in the lake, and that somebody waits for; connects to no server."""
-        config, cut = self.config(), self.newest_cut(source)
+        cut = self.newest_cut(source)
         if cut is None or not cut.held:
             return {}
-        chain = Chain.open_newest(SourceLake.open(config.location, source))
-        aside = set_aside(config.source(source), cut.held, chain)
+        aside = set_aside(self.config().source(source), cut.held, Chain.open_newest(self.lake_of(source)))
         return describe_all({table: held for table, held in cut.held.items() if table not in aside}, source)
 
     def has_live_process(self, job: str) -> bool | None:
         """Return True if a run of `job` has a process; None if that is unknown."""
-        return has_live_process(self.config().location, job)
+        try:
+            return open_store(self.config().location).is_locked(LakePaths.run_lock(job))
+        except (OSError, LakeproofError):
+            return None
 
     def follow_state(self, source: str) -> FollowState:
         """Return what the lake shows of a process that follows the source's landing; connects to no server."""

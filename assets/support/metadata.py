@@ -5,7 +5,7 @@ Metadata reports state; nothing reads it back to make a decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -40,6 +40,12 @@ def optional(**values: object) -> Metadata:
 def size(rows: int | None, size_bytes: int | None, chunks: int | None) -> Metadata:
     """Return the size of a copy; None values are for `optional` to leave out."""
     return {"dagster/row_count": rows, "dagster/size_bytes": size_bytes, "chunks": chunks}
+
+
+def table(rows: Iterable[Mapping[str, str | int | float | bool | None]]) -> dg.MetadataValue | None:
+    """Return rows as the UI shows a table; None without any."""
+    records = [dg.TableRecord(dict(row)) for row in rows]
+    return dg.MetadataValue.table(records) if records else None
 
 
 def event(

@@ -9,9 +9,10 @@ import dagster as dg
 from pydantic import Field
 
 from assets.bootstrap import snapshot_event
+from assets.support import metadata as md
 from assets.support.engine_call import failure
 from jobs.names import SourceJob, source_tags
-from lakeproof.config.mistakes import nearest_table
+from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import SourceConfig
 from lakeproof.config.table_names import parse_table, table_text
 from lakeproof.errors import ConfigError, LakeproofError
@@ -65,8 +66,7 @@ def show(
     rows: Sequence[Mapping[str, str | int | float | bool | None]] = (),
 ) -> None:
     """Put the result on the run's page: its values, and a table of what it is about."""
-    table = {"tables": dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows])} if rows else {}
-    context.add_output_metadata({**metadata, **table})
+    context.add_output_metadata({**metadata, **md.optional(tables=md.table(rows))})
 
 
 def not_done(
@@ -87,10 +87,8 @@ def chosen_tables(source: SourceConfig, names: Sequence[str], verb: str) -> list
         tables = list(dict.fromkeys(map(parse_table, names)))
         unknown = [table for table in tables if table not in source.tables]
         if unknown:
-            near = nearest_table(unknown[0], source.tables)
-            remedy = (
-                f"did you mean {near}?" if near else f"name tables of it: {', '.join(map(table_text, source.tables))}"
-            )
+            every = f"name tables of it: {', '.join(map(table_text, source.tables))}"
+            remedy = table_hint(unknown[0], source.tables, every)
             raise ConfigError(f"table {unknown[0]}", f"source {source.name} does not have it", remedy)
         if not tables:
             raise ConfigError("tables", "none is named", f"name the tables to {verb}")

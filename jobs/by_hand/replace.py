@@ -85,9 +85,7 @@ def _run(context: dg.OpExecutionContext, compute: Compute, view: str, words: Seq
 
 
 def _metadata(done: "ReplaceReport") -> md.Metadata:
-    columns = [{"change": "added", "column": name, "type": kind} for name, kind in done.added.items()]
-    columns += [{"change": "dropped", "column": name, "type": kind} for name, kind in done.dropped.items()]
-    columns += [{"change": "retyped", "column": name, "type": kind} for name, kind in done.retyped.items()]
+    columns = [{"change": change, "column": name, "type": kind} for change, name, kind in done.changed_columns]
     names = list(dict.fromkeys(name for sample in done.samples for name in sample.values))
     samples = [
         {"row": "comes" if sample.comes else "goes", **{name: _shown(sample.values.get(name)) for name in names}}
@@ -102,15 +100,11 @@ def _metadata(done: "ReplaceReport") -> md.Metadata:
             rewritten=done.rewritten,
             computed_again=done.moved,
             previewed=done.previewed and f"{done.previewed[0]:,} rows inserted, {done.previewed[1]:,} retracted",
-            changed_columns=_table(columns),
-            samples=_table(samples),
+            changed_columns=md.table(columns),
+            samples=md.table(samples),
         ),
     )
 
 
 def _shown(value: str | None) -> str:
     return "NULL" if value is None else value
-
-
-def _table(rows: list[dict[str, str]]) -> dg.MetadataValue | None:
-    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows]) if rows else None

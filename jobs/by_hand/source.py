@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def jobs_by_hand(source: SourceConfig) -> list[dg.JobDefinition]:
     """Return the jobs of one source with at least one table. A repair is a proof with `repair: true`."""
-    return [rebuild_job(source), recover_job(source), teardown_job(source), pause_job(source), resume_job(source)]
+    return [_rebuild_job(source), _recover_job(source), _teardown_job(source), _pause_job(source), _resume_job(source)]
 
 
 class RebuildRun(dg.Config):
@@ -36,9 +36,7 @@ class RebuildRun(dg.Config):
     tables: list[str] = Field(description="current tables to make from their history again: `schema.table`")
 
 
-def rebuild_job(source: SourceConfig) -> dg.JobDefinition:
-    """Return the job that rebuilds current tables of a source."""
-
+def _rebuild_job(source: SourceConfig) -> dg.JobDefinition:
     @source_job(
         source,
         SourceJob.REBUILD,
@@ -81,9 +79,7 @@ class RecoverRun(Confirmed):
     )
 
 
-def recover_job(source: SourceConfig) -> dg.JobDefinition:
-    """Return the job that recovers a source."""
-
+def _recover_job(source: SourceConfig) -> dg.JobDefinition:
     @source_job(
         source,
         SourceJob.RECOVER,
@@ -155,9 +151,7 @@ class TeardownRun(Confirmed):
     )
 
 
-def teardown_job(source: SourceConfig) -> dg.JobDefinition:
-    """Return the job that drops what a source has on its server."""
-
+def _teardown_job(source: SourceConfig) -> dg.JobDefinition:
     @source_job(
         source,
         SourceJob.TEARDOWN,
@@ -195,9 +189,7 @@ class ResumeRun(dg.Config):
     )
 
 
-def pause_job(source: SourceConfig) -> dg.JobDefinition:
-    """Return the job that pauses tables for a mass migration; the source's other tables go on."""
-
+def _pause_job(source: SourceConfig) -> dg.JobDefinition:
     @source_job(
         source,
         SourceJob.PAUSE,
@@ -227,9 +219,8 @@ def pause_job(source: SourceConfig) -> dg.JobDefinition:
     return paused
 
 
-def resume_job(source: SourceConfig) -> dg.JobDefinition:
-    """Return the job that resumes paused tables with a new copy; that undoes a pause, and asks for no confirmation."""
-
+def _resume_job(source: SourceConfig) -> dg.JobDefinition:
+    # It undoes a pause, and asks for no confirmation.
     @source_job(
         source,
         SourceJob.RESUME,

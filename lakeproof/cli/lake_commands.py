@@ -252,7 +252,12 @@ def prove(context: Context, args: argparse.Namespace) -> Outcome:
         with context.spark_on_demand() as spark:
             proof = step.prove(context.config, source, args.tables, spark, control, request)
     result = DIFFERS if proof.damaged else _proof_status({t.status for t in proof.tables.values()})
-    return Outcome(result, proof, proof_page(proof))
+    proved = {} if proof.lake is None else proof.lake.histories
+    # A proof that was stopped or blocked has a reason of its own.
+    is_over = not context.stop.requested and (proof.lake is not None or args.tables is None)
+    absent = [table for table in args.histories or () if is_over and table not in proved]
+    lines = [printable(f"history of {table}: not compared: the lake does not have it yet") for table in absent]
+    return Outcome(DIFFERS if absent else result, proof, "\n".join([proof_page(proof), *lines]))
 
 
 def expect(context: Context, args: argparse.Namespace) -> Outcome:
@@ -276,7 +281,7 @@ def daily(context: Context, args: argparse.Namespace) -> Outcome:
     source = context.source(args.source)
     from lakeproof.commands import daily as step
 
-    step.check_free_to_make_days(context.config, source)
+    step.check_daily(context.config, source, args.days, args.tables)
     with context.spark() as spark:
         report = step.daily(
             context.config, source, args.days, spark, RunControl(context.report, context.stop), args.tables

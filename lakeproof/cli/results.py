@@ -178,6 +178,9 @@ def _dataclass(kind: Any, value: Any, place: str, names: Mapping[str, type]) -> 
 
 
 def _of(kind: type[T], value: Any, place: str) -> T:
+    if kind is float and type(value) is int:
+        # A function that returns a float may return a whole number.
+        value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{place} is not what it should be ({kind.__name__})")
     return value

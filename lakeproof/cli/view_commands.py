@@ -56,9 +56,7 @@ def _lines(done: ReplaceReport) -> Iterator[str]:
 
 def _preview(done: ReplaceReport) -> Iterator[str]:
     yield f"view {done.view}: preview {done.preview}, against its cut {done.cut}; nothing was changed"
-    columns = [("added", name, kind) for name, kind in done.added.items()]
-    columns += [("dropped", name, kind) for name, kind in done.dropped.items()]
-    columns += [("retyped", name, kind) for name, kind in done.retyped.items()]
+    columns = done.changed_columns
     if columns:
         yield format_table(("change", "column", "type"), columns)
     by = " by the columns that stay" if columns else ""

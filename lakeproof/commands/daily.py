@@ -18,7 +18,7 @@ from datetime import date, datetime, timezone
 
 from pyspark.sql import SparkSession
 
-from lakeproof.config.mistakes import nearest_table
+from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, LakeError, TransientError
 from lakeproof.events import Event, RunControl
@@ -71,8 +71,10 @@ def daily_tables(config: Config, name: str) -> list[TableName]:
     return source.daily_among(source.tables)
 
 
-def check_free_to_make_days(config: Config, name: str) -> None:
-    """Raise TransientError if another process makes days of a source: before a JVM is started that would have to wait."""
+def check_daily(config: Config, name: str, days: Sequence[date], tables: Sequence[TableName] | None) -> None:
+    """Raise what `daily` would raise by now, and if another process makes days: before a JVM is started for nothing."""
+    _chosen(config, name, tables)
+    _check_begun(days)
     lake = SourceLake.open(config.location, name)
     refuse_if_locked(lake.store, lake.paths.daily_lock, f"{name}: days", _MAKES_DAYS)
 
@@ -132,8 +134,7 @@ def _chosen(config: Config, name: str, tables: Sequence[TableName] | None) -> li
     selected = daily_tables(config, name)
     for table in tables or ():
         if table not in selected:
-            near = nearest_table(table, selected)
-            remedy = f"did you mean {near}?" if near else f"add it to sources.{name}.daily"
+            remedy = table_hint(table, selected, f"add it to sources.{name}.daily")
             raise ConfigError(f"table {table}", f"`daily` of source {name} does not select it", remedy)
     if not selected:
         reason = f"`daily` of source {name} selects no known table"

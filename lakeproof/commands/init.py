@@ -1,7 +1,6 @@
 """A first configuration, written from what a database has: its tables, their keys, the columns that are kept as text.
 
-Checking a configured source is in `check`. Nothing is changed on the server, and no secret is
-written.
+Checking a configured source is in `check`. Nothing is changed on the server, and no secret is written.
 """
 
 from __future__ import annotations

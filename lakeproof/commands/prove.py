@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config
+from lakeproof.config.view_graph import readers_of
+from lakeproof.errors import ConfigError
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.driver import at_work
@@ -19,6 +22,7 @@ from lakeproof.proof.repair import Repair
 from lakeproof.proof.result import LakeProof, ProofReport
 from lakeproof.proof.run import ProofRequest, Proving, prove_once
 from lakeproof.snapshot.run import copy_tables
+from lakeproof.state.known_tables import with_known_tables
 from lakeproof.storage.source_lake import SourceLake
 
 
@@ -40,6 +44,7 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
     be reached, else what `drain` and `compact` raise.
     """
     control, request = control or RunControl(), request or ProofRequest()
+    _check_part(config, name, request.part)
     to_repair: dict[TableName, KeysToRepair] | None = {} if request.repair else None
     once = partial(prove_once, config, name, tables, SparkOnDemand.of(spark), control)
     proof = once(Proving(request, to_repair))
@@ -56,6 +61,22 @@ def prove(  # noqa: PLR0917  the same order in every step of the pipeline
         _copy_whole(config, name, repair, control)
         proof = once(Proving(request))
     return repair.described_in(proof)
+
+
+def _check_part(config: Config, name: str, part: LakePart | None) -> None:
+    """Raise ConfigError for a part that is not of the source: nothing would be compared, and nothing differ."""
+    if part is None:
+        return
+    cut = newest_cut(SourceLake.open(config.location, name))
+    existing = {*with_known_tables(config, name).tables, *(() if cut is None else cut.tables)}
+    readers = {view.name for view in readers_of(config.views, [name])}
+    for table in part.histories:
+        if table not in existing:
+            remedy = table_hint(table, existing, f"name a table of {name}")
+            raise ConfigError(f"table {table}", f"source {name} does not have it", remedy)
+    for view in part.views:
+        if view not in readers:
+            raise ConfigError(f"view {view}", f"it does not read source {name}", "prove it with a source that it reads")
 
 
 def _copy_whole(config: Config, name: str, repair: Repair, control: RunControl) -> None:
@@ -75,8 +96,10 @@ def prove_in_lake(
 ) -> LakeProof | None:
     """Prove `part` alone at the newest cut, without the source; None if the lake has no cut.
 
-    Raises TransientError if another process proves or maintains this source.
+    Raises ConfigError for a table that the source does not have and a view that does not read it, TransientError if another
+    process proves or maintains this source.
     """
+    _check_part(config, name, part)
     source_lake, on_demand = SourceLake.open(config.location, name), SparkOnDemand.of(spark)
     with at_work(on_demand, config.location), one_proof(source_lake):
         cut = newest_cut(source_lake)

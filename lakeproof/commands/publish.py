@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 
 from psycopg.sql import SQL
 
-from lakeproof.config.mistakes import nearest_table
+from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.descriptions import describe_quietly
-from lakeproof.errors import ConfigError, LakeError, SourceError
+from lakeproof.errors import ConfigError, DefiniteError, LakeError, SourceError
 from lakeproof.events import Event, Report, Stop, silent
 from lakeproof.failpoints import failpoint
 from lakeproof.names import TableName
-from lakeproof.postgres.catalog.published import publications_of
+from lakeproof.postgres.catalog.published import publications_of, read_tables
 from lakeproof.postgres.catalog.tables import PublicationWay
 from lakeproof.postgres.checks.privileges import role_name
 from lakeproof.postgres.connections.connect import connect, source_errors
@@ -146,8 +146,12 @@ def plan_pause(config: Config, name: str, tables: Sequence[TableName]) -> dict[T
     already = read_paused(SourceLake.open(config.location, name))
     with connect(source.dsn, "lakeproof pause") as conn:
         publications = read_publications(conn, publications_of(conn, source))
+        published = {t for publication in publications.values() for t in publication.entries}
+        if any(publication.is_whole for publication in publications.values()):
+            refused: dict[TableName, DefiniteError] = {}
+            published.update(read_tables(conn, source, refused=refused), refused)
     # What is in the record has left its publication, or may have: one that was to be resumed is paused anew.
-    return {t: already[t] if t in already else _paused(source, publications, t) for t in tables}
+    return {t: already[t] if t in already else _paused(source, publications, published, t) for t in tables}
 
 
 def resume(
@@ -168,10 +172,12 @@ def resume(
     return result
 
 
-def _paused(source: SourceConfig, publications: Mapping[str, Publication], table: TableName) -> PausedTable:
-    """Return the record of a table that is paused now; raises if it can't be."""
+def _paused(
+    source: SourceConfig, publications: Mapping[str, Publication], published: Collection[TableName], table: TableName
+) -> PausedTable:
+    """Return the record of a table that is paused now; raises if it can't be. `published` are all that may be named."""
     whole = [p.name for p in publications.values() if p.all_tables or table.schema in p.schemas]
-    if whole:
+    if whole and table in published:
         reason = f"publication {whole[0]} has it with all tables of its database or schema, and leaves none of them out"
         way = PublicationWay.ALL if publications[whole[0]].all_tables else PublicationWay.SCHEMA
         raise SourceError(f"table {table}", reason, f"{out_of(whole[0], way, [table], source.name)}; then pause it")
@@ -181,8 +187,7 @@ def _paused(source: SourceConfig, publications: Mapping[str, Publication], table
         if table in p.entries
     )
     if not entries:
-        near = nearest_table(table, {t for p in publications.values() for t in p.entries})
-        remedy = "name a published table" if near is None else f"did you mean {near}?"
+        remedy = table_hint(table, published, "name a published table")
         raise ConfigError(f"table {table}", f"publication {source.publication} does not have it", remedy)
     return PausedTable(now_text(), entries)
 

@@ -73,6 +73,12 @@ class ReplaceReport:
     moved: str | None = None
     previewed: tuple[int, int] | None = None
 
+    @property
+    def changed_columns(self) -> list[tuple[str, str, str]]:
+        """Return how each column changes, with its name and type."""
+        kinds = {"added": self.added, "dropped": self.dropped, "retyped": self.retyped}
+        return [(change, name, kind) for change, columns in kinds.items() for name, kind in columns.items()]
+
 
 @without_java(lambda _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
 def refresh(
@@ -281,7 +287,7 @@ def _event(done: ReplaceReport, verb: str) -> Event:
             "inserted_rows": done.inserted,
             "retracted_rows": done.retracted,
             "rewritten_rows": done.rewritten,
-            "changed_columns": sorted({**done.added, **done.dropped, **done.retyped}),
+            "changed_columns": sorted({name for _, name, _ in done.changed_columns}),
             "moved": done.moved,
         },
     )

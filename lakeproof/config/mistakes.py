@@ -90,6 +90,12 @@ def nearest(name: str, existing: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, sorted(existing), n=1, cutoff=0.6)), None)
 
 
+def table_hint(table: TableName, existing: Iterable[TableName], otherwise: str) -> str:
+    """Return a question for the table that was probably meant, or `otherwise`."""
+    near = nearest_table(table, existing)
+    return otherwise if near is None else f"did you mean {near}?"
+
+
 def nearest_table(table: TableName, existing: Iterable[TableName]) -> TableName | None:
     """Return the table that was probably meant: a schema that is right makes no other name look right."""
     tables = sorted(existing)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ from lakeproof.lake.delta.log.state import FileKey, file_key, read_state
 from lakeproof.lake.records.documents import CutTable
 from lakeproof.names import Incarnation, TableName
 from lakeproof.proof.result import Kind, ProofReport, Status
-from lakeproof.storage.document import Document, Part
+from lakeproof.storage.document import Document, Part, TimeField
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError, refuse_if_locked
@@ -85,7 +85,7 @@ def version_digest(path: str, version: int, files: Iterable[FileKey]) -> str | N
 # A table with at most this share of the rows that a scheduled proof may read is chosen every time.
 SMALL_SHARE = 0.05
 # Documents call it `at`.
-_Time = Annotated[str, Field(alias="at")]
+_Time = Annotated[TimeField, Field(alias="at")]
 _COMPARED: tuple[Status, ...] = ("equal", "differs", "not applicable")
 
 
@@ -112,7 +112,7 @@ class LakeProved(Part):
     cut: Count = 0
     positions: Mapping[str, LsnField] = field(default_factory=dict)
     reason: str | None = None
-    differed_at: str | None = None
+    differed_at: TimeField | None = None
     rows: Count | None = None
     by: str = ""
 
@@ -121,6 +121,8 @@ class LakeProved(Part):
 class Proved(Part):
     """A table's last proof: status, time, number of source rows (None: it was not compared), reason, and its process (`by`).
 
+    The time is empty if its history alone was ever proved.
+
     `verified`: the last comparison in which it was equal; `differed`: the last in which it differed, unless a later one was
     equal. `whole`: the last time when all of its rows were compared. `basis`: what it was when it was equal last; None if it
     was not equal since. `history`: the last result for its history. `left_out`: columns that are not published, and so not
@@ -128,7 +130,7 @@ class Proved(Part):
     """
 
     status: str
-    time: _Time
+    time: Annotated[TimeField | Literal[""], Field(alias="at")]
     rows: Count | None
     verified: Compared | None
     reason: str | None = None

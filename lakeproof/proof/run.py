@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from lakeproof.compaction.source import compact_under
-from lakeproof.config.mistakes import nearest_table
+from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.drain.supervisor import Supervisor
 from lakeproof.drain.until import Until
@@ -168,8 +168,7 @@ def _chosen(source: SourceConfig, tables: Sequence[TableName] | None, cut: Cut |
     for table in tables or ():
         if table not in existing:
             reason = f"publication {source.publication} does not have it, and the lake neither"
-            near = nearest_table(table, existing)
-            raise ConfigError(f"table {table}", reason, f"did you mean {near}?" if near else "name a published table")
+            raise ConfigError(f"table {table}", reason, table_hint(table, existing, "name a published table"))
     return existing if tables is None else list(dict.fromkeys(tables))
 
 

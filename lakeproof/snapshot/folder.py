@@ -27,7 +27,7 @@ from lakeproof.landing.incarnation_record import incarnations, read_incarnation_
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
 from lakeproof.snapshot.state import SnapshotDoc, SnapshotTable
-from lakeproof.storage.document import Document
+from lakeproof.storage.document import Document, TimeField
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError, Store
 from lakeproof.storage.times import now_text
@@ -55,7 +55,7 @@ class SnapshotRequest(Document):
     incarnation: IncarnationField
     consistent_point: LsnField
     slot: str
-    started_at: str
+    started_at: TimeField
     tables: tuple[TableField, ...]
 
 
@@ -69,7 +69,7 @@ class SnapshotEnd(Document):
     FORMAT = "lakeproof.snapshotend/1"
 
     consistent_point: LsnField
-    ended_at: str
+    ended_at: TimeField
     failed: Mapping[TableField, _Reason]
     left: tuple[TableField, ...]
     gone: tuple[TableField, ...]

@@ -1,7 +1,6 @@
 """The tables of a source that are known without its database: from the configuration and the lake.
 
-Asking the database is in `lakeproof.postgres.catalog.selection`. Dagster makes its assets from these
-tables.
+Asking the database is in `lakeproof.postgres.catalog.selection`. Dagster makes its assets from these tables.
 """
 
 from __future__ import annotations

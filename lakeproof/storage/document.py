@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, core_schema
 
 from lakeproof.errors import LakeError
 from lakeproof.storage.store import Store, get_or_none
+from lakeproof.storage.times import time_of
 
 P = TypeVar("P", bound="Part")
 D = TypeVar("D", bound="Document")
@@ -50,6 +51,20 @@ _REASONS = {
     "too_long": "has too many items",
     "value_error": "{error}",
 }
+
+
+def _time(text: str) -> str:
+    try:
+        is_time = time_of(text).tzinfo is not None
+    except ValueError:
+        is_time = False
+    if not is_time:
+        raise ValueError("is not a time")
+    return text
+
+
+# A time that somebody reckons with; elsewhere it is a text for people.
+TimeField = Annotated[str, AfterValidator(_time)]
 
 
 def canonical(document: dict[str, Any]) -> bytes:

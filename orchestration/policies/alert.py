@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
+from lakeproof.cli.results import from_json, to_json
 from resources.messages import Alert, AlertSeverity, Message
 
 # A problem that comes and goes within this time is reported once.
@@ -36,27 +37,33 @@ class AlertMemory:
     reported: Mapping[str, Reported] = field(default_factory=dict)
     sent: tuple[float, ...] = ()
 
-    def to_json(self) -> dict[str, object]:
-        """Return the form that a cursor has."""
-        return {"reported": {key: asdict(one) for key, one in self.reported.items()}, "sent": list(self.sent)}
+
+@dataclass(frozen=True, slots=True)
+class AlertState:
+    """State that one tick passes to the next: the memory of each way, and failed runs.
+
+    `runs` has the newest failed run of each job that has not got over it, and its text; `looked` is the time of the look.
+    """
+
+    ways: Mapping[str, AlertMemory]
+    runs: Mapping[str, tuple[str, str]]
+    looked: float
 
     @classmethod
-    def from_json(cls, document: object) -> AlertMemory:
-        """Read it; anything else, also what another version of this file wrote, is a fresh start."""
+    def from_cursor(cls, text: str | None, now: float) -> AlertState:
+        """Read a cursor; without one, or with that of another version of this file, runs count from now on."""
         try:
-            if not isinstance(document, dict):
-                return cls()
-            reported = {
-                str(key): Reported(**{**one, "problem": Alert(**one["problem"])})
-                for key, one in document["reported"].items()
-            }
-            return cls(reported, tuple(float(at_s) for at_s in document["sent"]))
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return cls()
+            return from_json(cls, json.loads(text or "{}"))
+        except ValueError:
+            return cls({}, {}, now)
+
+    def cursor(self) -> str:
+        """Return it as the sensor keeps it."""
+        return json.dumps(to_json(self))
 
 
 def look(memory: AlertMemory, problems: Sequence[Alert], now: float) -> AlertMemory:
-    """Return the memory with the problems that are gone marked as such, and those that came back as never gone."""
+    """Return the memory with those that are no problems any more marked as gone, and those that came back as never gone."""
     keys = {problem.key for problem in problems}
     reported = {
         key: replace(one, gone_since=None if key in keys else now if one.gone_since is None else one.gone_since)
@@ -103,8 +110,3 @@ def sent(memory: AlertMemory, messages: Sequence[Message], now: float) -> AlertM
             # The text may be long, and nobody reads it again.
             reported[problem.key] = Reported(replace(problem, text=""), message.since, now)
     return AlertMemory(reported, (*memory.sent, now))
-
-
-def cursor(memories: Mapping[str, AlertMemory], **more: object) -> str:
-    """Return the memories of all ways, and what else the sensor keeps, as its cursor."""
-    return json.dumps({"ways": {way: memory.to_json() for way, memory in memories.items()}, **more})

@@ -28,15 +28,12 @@ def decide_copy(
     """Return the tables to copy now. `listed` are the tables that Dagster shows; `copying`: a snapshot is in progress."""
     tables = tuple(table for table in sorted(due.due) if table in listed)
     others = other_runs(bootstraps)
-    if not tables:
-        return CopyDecision((), _why_none(due, listed), others.dead)
-    busy = others.busy or ("a snapshot is being copied" if copying else None)
-    if busy is not None:
-        return CopyDecision((), busy, others.dead)
+    why_not = None if tables else _why_none(due, listed)
+    why_not = why_not or others.busy or ("a snapshot is being copied" if copying else None)
     # Such a run may fail before it has begun to copy, and then leaves nothing in the lake to count.
-    pause = pause_after_failures(bootstraps, pause_s, DAY.total_seconds())
-    if pause is not None:
-        return CopyDecision((), pause, others.dead)
+    why_not = why_not or pause_after_failures(bootstraps, pause_s, DAY.total_seconds())
+    if why_not is not None:
+        return CopyDecision((), why_not, others.dead)
     return CopyDecision(tables, "; ".join(f"{table}: {due.due[table]}" for table in tables), others.dead)
 
 

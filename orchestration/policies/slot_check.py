@@ -7,7 +7,9 @@ in Dagster's database and is kept, a reading of the slot costs nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from lakeproof.cli.results import from_json, to_json
 
 # A restart of the server takes less, and a drain survives it.
 OUTAGE_S = 60.0
@@ -20,25 +22,35 @@ UNREACHABLE = "unreachable"
 
 @dataclass(frozen=True, slots=True)
 class LastReport:
-    """State that one tick passes to the next: the last reported level, its time, and the start of an outage."""
+    """The last reported level, its time, and the start of an outage."""
 
     level: str = OK
     reported_at: float = 0.0
     unreachable_since: float | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class SlotCursor:
+    """State that one tick passes to the next: the slot's check, and the recorded time up to which Dagster has all proofs.
+
+    `state` is for people alone, beside the ticks.
+    """
+
+    state: str = ""
+    check: LastReport = field(default_factory=LastReport)
+    proof: str = ""
+
     @classmethod
-    def from_cursor(cls, cursor: str | None) -> LastReport:
+    def from_text(cls, text: str | None) -> SlotCursor:
         """Read the sensor's cursor; anything else, also a cursor of another version of this file, is a fresh start."""
         try:
-            check = json.loads(cursor or "{}")["check"]
-            since = check["unreachable_since"]
-            return cls(str(check["level"]), float(check["reported_at"]), None if since is None else float(since))
-        except (ValueError, LookupError, TypeError):
+            return from_json(cls, json.loads(text or "{}"))
+        except ValueError:
             return cls()
 
-    def to_json(self) -> dict[str, object]:
-        """Return the part of the cursor named `check`."""
-        return asdict(self)
+    def text(self) -> str:
+        """Return it as the sensor keeps it."""
+        return json.dumps(to_json(self))
 
 
 def decide_report(last: LastReport, level: str, now: float) -> tuple[bool, LastReport]:

@@ -21,8 +21,8 @@ from lakeproof.proof.record import read_record, record
 from lakeproof.proof.result import LakeProof, ProofReport, TableProof
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.views.audit import ViewProof
-from orchestration import outside_proofs
 from orchestration.build import build
+from orchestration.outside_proofs import PROOFS_MAX, OutsideProofs
 from orchestration.sensors import INTERVAL_S, slot_drain_sensor
 from resources import Compute, Settings
 from tests.support.shell.launched import dagster
@@ -43,14 +43,14 @@ class Ticks:
     instance: dg.DagsterInstance
     now: float = 1000.0
     cursor: str | None = None
-    most: int = outside_proofs.PROOFS_MAX
+    most: int = PROOFS_MAX
 
     def tick(self, after_s: float = INTERVAL_S) -> list[str]:
         """Look once, write the events down, and return the assets whose checks were evaluated."""
         self.now += after_s
         config = load(self.config)
         source = config.source("shop")
-        proofs_of = replace(outside_proofs.outside_proofs(config, source), most=self.most)
+        proofs_of = replace(OutsideProofs.of(config, source), most=self.most)
         sensor = slot_drain_sensor(source, proofs_of, lambda: self.now)
         settings = Settings(config_path=str(self.config))
         with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"settings": settings}) as context:

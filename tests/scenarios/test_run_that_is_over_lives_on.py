@@ -27,7 +27,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.names import TableName
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.source_lake import SourceLake
-from orchestration.outside_proofs import outside_proofs
+from orchestration.outside_proofs import OutsideProofs
 from orchestration.policies.run import UNLOCKED_S_MAX
 from orchestration.sensors import compaction_sensor, slot_drain_sensor
 from resources import Settings
@@ -94,7 +94,7 @@ class Running:
         settings = Settings(config_path=str(self.config))
         with dg.build_sensor_context(self.dagster.instance, resources={"settings": settings}) as context:
             config = load(self.config)
-            source, proofs = config.source("shop"), outside_proofs(config, config.source("shop"))
+            source, proofs = config.source("shop"), OutsideProofs.of(config, config.source("shop"))
             actual = slot_drain_sensor(source, proofs, lambda: time.time() + later_s)(context)
         assert isinstance(actual, dg.SensorResult)
         return actual

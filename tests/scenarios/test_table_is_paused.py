@@ -171,4 +171,6 @@ def test_what_is_published_with_all_others_can_not_be_paused_alone(database: Dat
     database.execute("DROP PUBLICATION pub", "CREATE PUBLICATION pub FOR TABLES IN SCHEMA public")
     with pytest.raises(SourceError, match="with all tables of its database or schema"):
         pause(config, "shop", [BIG], silent)
+    with pytest.raises(ConfigError, match=r"publication pub does not have it; did you mean public\.big"):
+        pause(config, "shop", [TableName("public", "bigg")], silent)
     assert read_paused(SourceLake.open(config.location, "shop")) == {}

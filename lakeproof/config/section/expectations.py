@@ -66,7 +66,7 @@ def _entry(entry: object, place: str) -> dict[str, object]:
         raise ValueError(f"names {place}, which is not a mapping")  # noqa: TRY004  as above
     kwargs = entry.get("kwargs", {})
     severity = entry.get("severity", "critical")
-    if severity not in _SUITE_SEVERITIES:
+    if not isinstance(severity, str) or severity not in _SUITE_SEVERITIES:
         raise ValueError(f"names {place}, whose severity is none of {', '.join(_SUITE_SEVERITIES)}")
     # Before version 1 the key had another name.
     kind = entry.get("type", entry.get("expectation_type"))

@@ -1,7 +1,6 @@
 """Cycles of kind `apply` and `schema`: the changes of a range and the snapshots that enter, or tables' new schemas.
 
-The five steps are in `steps`; step 2 is here, table by table. Writing one table is in `table` and
-`schemas.commits`.
+The five steps are in `steps`; step 2 is here, table by table. Writing one table is in `table` and `schemas.commits`.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ of any kind, some of which may have ended with their process and without a word:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TypeVar
 
-from lakeproof.errors import TableError
+from lakeproof.errors import LakeError, TableError
 from lakeproof.field_types import Count, CycleField, TableField
 from lakeproof.lake.cycle.task import CycleTable
 from lakeproof.lake.records.documents import Intent
@@ -57,15 +58,21 @@ class Attempt(Document):
 
 
 def earlier_attempts(lease: Lease, intent: Intent) -> dict[TableName, list[Attempt]]:
-    """Return the earlier attempts in this cycle, oldest first; those of cycles that have ended are removed."""
+    """Return the earlier attempts in this cycle, oldest first.
+
+    Those of cycles that have ended are removed, and so is a damaged one: it counts for nothing, and must not end the cycle.
+    """
     attempts: dict[TableName, list[Attempt]] = {}
     prefix = f"{intent.number:012d}-"
     for key in lease.lake.store.list(lease.lake.paths.attempts):
-        if not key.rpartition("/")[2].startswith(prefix):
+        attempt = None
+        if key.rpartition("/")[2].startswith(prefix):
+            with suppress(LakeError):
+                attempt = Attempt.read(lease.lake.store, key)
+        if attempt is None:
             lease.lake.store.delete(key)
-            continue
-        attempt = Attempt.from_bytes(lease.lake.store.get(key), lease.lake.url(key))
-        attempts.setdefault(attempt.table, []).append(attempt)
+        else:
+            attempts.setdefault(attempt.table, []).append(attempt)
     return attempts
 
 

@@ -328,23 +328,22 @@ def _with_lost_histories(held: Mapping[TableName, Held], cut: Cut | None) -> dic
 
 
 def _end_of_range(
-    before: _Before,
-    entrants: Mapping[TableName, Entrant],
-    held: Mapping[TableName, Held],
-    last: Lsn,
-    cycle_rows: int,
+    before: _Before, entrants: Mapping[TableName, Entrant], held: Mapping[TableName, Held], last: Lsn, cycle_rows: int
 ) -> Lsn:
     """Return where the range ends: after enough rows, and before a table's schema changes."""
     in_force = [(c.at_lsn, c.version) for t, c in before.tables.items() if t not in held]
     expected = [*in_force, *((entrant.place, entrant.copy.table.version) for entrant in entrants.values())]
-    placed = by_oid(expected)
+    # A manifest may announce every table: each is looked up.
+    placed, named = by_oid(expected), dict[TableName, list[tuple[Lsn, SchemaVersion]]]()
+    for since, version in expected:
+        named.setdefault(version.table, []).append((since, version))
     stop, rows = before.start, 0
     for manifest in before.chain.between(before.start, last):
         stop = min(manifest.end_lsn, last)
         changes = [
             max(before.start, Lsn(int(entry.from_lsn) - 1))
             for entry in last_entries(manifest)
-            for since, version in expected
+            for since, version in (*named.get(entry.version.table, ()), *placed.get(entry.version.oid, ()))
             if entry.from_lsn > since and _changes(version, entry.version)
         ]
         changes += [max(before.start, place) for place, _, _ in under_other_names(before.chain, manifest, placed)]

@@ -1,7 +1,6 @@
 """Two schemas of a table compared: which columns carry on in the lake, and whether the change is exact in place.
 
-Nothing is written here: `schema_changes` decides when a change is made, `lakeproof.lake.cycle.schemas.commits` makes
-it.
+Nothing is written here: `schema_changes` decides when a change is made, `lakeproof.lake.cycle.schemas.commits` makes it.
 
 A column is its attribute number within its table (OID), so a rename is a new name and a name used again is another column.
 Between two tables of one name (dropped and made again) columns are matched by name and type. A column that does not carry on

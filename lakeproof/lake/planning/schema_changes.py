@@ -76,9 +76,9 @@ def decide_changes(chain: Chain, start: Lsn, tables: Mapping[TableName, CutTable
         for entry in sorted(manifest.schemas, key=lambda e: e.from_seq):
             if entry.from_lsn != after:
                 continue
-            away |= {
-                t: _away(chain, c, entry.version) for t, c in tables.items() if renamed_away(c.version, entry.version)
-            }
+            for _, version in standing.get(entry.version.oid, ()):
+                if renamed_away(version, entry.version):
+                    away[version.table] = _away(chain, tables[version.table], entry.version)
             if entry.version.table in tables:
                 entries.setdefault(entry.version.table, []).append(entry)
         for table, table_entries in entries.items():
@@ -101,8 +101,9 @@ def under_other_names(
     for file in manifest.files:
         for since, version in tables.get(file.oid, ()):
             start = max(since, manifest.start_lsn)
-            is_new = any(e.version.id == file.schema_id and e.from_lsn > start for e in manifest.schemas)
-            if file.table == version.table or is_new or start >= manifest.end_lsn:
+            if file.table == version.table or start >= manifest.end_lsn:
+                continue
+            if any(e.version.id == file.schema_id and e.from_lsn > start for e in manifest.schemas):
                 continue
             pieces = [p for p in slices(chain, start, manifest.end_lsn, file.table) if p.file == file]
             if count_changes(pieces, start, manifest.end_lsn).rows:

@@ -20,7 +20,7 @@ from lakeproof.errors import LakeError
 from lakeproof.field_types import Count
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.store import cut_numbers, read_cut
-from lakeproof.storage.document import Document, Part
+from lakeproof.storage.document import Document, Part, TimeField
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
@@ -32,7 +32,7 @@ MARKS_MAX = 1000
 class Mark(Part):
     """All rows of history below `ordinal` were in the lake at this time."""
 
-    time: Annotated[str, Field(alias="at")]
+    time: Annotated[TimeField, Field(alias="at")]
     ordinal: Count
 
 

@@ -31,7 +31,7 @@ from lakeproof.field_types import (
 )
 from lakeproof.landing.catalog_record import CatalogRecord
 from lakeproof.landing.segments.row_order import ordinal_behind
-from lakeproof.storage.document import Document, Part, canonical
+from lakeproof.storage.document import Document, Part, TimeField, canonical
 from lakeproof.storage.times import time_text, time_us
 from lakeproof.values.commit_times import is_of_calendar, number_of, of_number
 
@@ -183,7 +183,7 @@ class Manifest(Document):
     end_lsn: LsnField
     previous_sha256: Sha256 | None
     writer: _Writer
-    created_at: str
+    created_at: TimeField
     transactions: Count = 0
     last_commit: LandedCommit | None = None
     first_commit_us: Annotated[_Time | None, Field(alias="first_commit_time")] = None

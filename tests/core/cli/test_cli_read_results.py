@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -116,6 +117,20 @@ def test_what_does_not_fit_is_named(change: Any, place: str) -> None:
     change(document)
     with pytest.raises(ValueError, match=place):
         from_json(ProofReport, document, NAMES)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A report with numbers."""
+
+    seconds: float
+    share: float | None
+
+
+def test_a_whole_number_is_a_float() -> None:
+    """A function that returns a float may return one without a fraction."""
+    report = Copy(3, None)
+    assert from_json(Copy, json.loads(json.dumps(to_json(report)))) == report
 
 
 def test_a_newer_command_may_say_more() -> None:

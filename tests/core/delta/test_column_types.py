@@ -18,7 +18,10 @@ def column(name: str, kind: Any = "integer") -> dict[str, Any]:
 def commit(path: Path, version: int, *columns: dict[str, Any]) -> None:
     """Write a commit that gives a table these columns."""
     schema = json.dumps({"type": "struct", "fields": list(columns)})
-    actions = ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": {"schemaString": schema}})
+    actions = (
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "x", "schemaString": schema}},
+    )
     file = path / commit_name(version)
     file.parent.mkdir(exist_ok=True)
     file.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")

@@ -31,6 +31,7 @@ def column(name: str, kind: str = "integer", **more: Any) -> dict[str, Any]:
 def metadata(*columns: dict[str, Any], vectors: str = "false") -> dict[str, Any]:
     """A `metaData` action."""
     return {
+        "id": "x",
         "schemaString": json.dumps({"type": "struct", "fields": list(columns)}),
         "configuration": {"delta.enableDeletionVectors": vectors},
     }

@@ -88,14 +88,16 @@ CUT_DOC = CutDoc(
     CUT.number, CUT.kind, CUT.incarnation, CUT.position, CUT.ordinals, CUT.commit_time, CutBase(CycleNumber(1), "1" * 64), 7,
     *CONTENTS, CUT.next_segment, CUT.intent_sha256, CUT.created_at,
 )  # fmt: skip
-REQUEST = SnapshotRequest(Incarnation(1), Lsn(4096), "slot", "a", (TABLE, TableName("s", "t")))
+REQUEST = SnapshotRequest(
+    Incarnation(1), Lsn(4096), "slot", "2026-01-01T00:00:00.000000Z", (TABLE, TableName("s", "t"))
+)
 KEYED_COPY = KeyedCopy(
     Incarnation(1), Lsn(4096), "2026-01-01T00:00:00Z",
     {TABLE: KeyedTable(SnapshotTable(VERSION, 3, (CHUNK,)), SnapshotTable(VERSION, 3, (CHUNK,)))},
 )  # fmt: skip
 END = SnapshotEnd(
     Lsn(4096),
-    "b",
+    "2026-01-01T00:00:00.000000Z",
     {TABLE: "its column has a bad text"},
     (TableName("s", "t"),),
     (TableName("shop", "gone"),),
@@ -161,16 +163,25 @@ GROUP_CUT = GroupCut(
     sources={"one": GroupMember(CycleNumber(7), Incarnation(1), {TABLE: Lsn(5)})},
     created_at="2026-01-01T00:00:00Z",
 )
-_COMPARED = Compared(Incarnation(1), Lsn(3), "t")
+_COMPARED = Compared(Incarnation(1), Lsn(3), "2026-01-01T00:00:00.000000Z")
 PROVED = ProofRecord(
     {
         TABLE: Proved(
             "equal",
-            "t",
+            "2026-01-01T00:00:00.000000Z",
             5,
             _COMPARED,
             None,
-            LakeProved("equal", "t", 3, {"shop": Lsn(7)}, None, "d", 9, "process 7 on h"),
+            LakeProved(
+                "equal",
+                "2026-01-01T00:00:00.000000Z",
+                3,
+                {"shop": Lsn(7)},
+                None,
+                "2026-01-01T00:00:00.000000Z",
+                9,
+                "process 7 on h",
+            ),
             ("a", "b"),
             _COMPARED,
             "process 7 on h",
@@ -179,7 +190,7 @@ PROVED = ProofRecord(
         ),
         TableName("a", "b"): Proved("blocked", "", None, None, "why"),
     },
-    {"v": LakeProved("equal", "t")},
+    {"v": LakeProved("equal", "2026-01-01T00:00:00.000000Z")},
 )
 AGES = Ages((Mark("2026-01-01T00:00:00.000000Z", 0), Mark("2026-01-02T00:00:00.000000Z", 8589934592)))
 DAYS = Days({"2026-01-01": DayEntry(Lsn(4096), 3, "0" * 64, True, "2026-01-02T00:00:00Z")})

@@ -198,3 +198,12 @@ def test_a_failure_beside_a_kill_is_one_of_three(lease: Lease) -> None:
     message = "3 times: /x: damaged; 2 of them ended with the process, without a word"
     with pytest.raises(AttemptsError, match=message):
         run(lease, failing(LakeError("/x", "damaged", "mend it")))
+
+
+def test_a_damaged_attempt_counts_for_nothing(lease: Lease) -> None:
+    """It is of one table, and no reason to write none of the source."""
+    run_killed(lease)
+    (key,) = lease.lake.store.list(lease.lake.paths.attempts)
+    lease.lake.store.put(key, b"{")
+    assert run(lease, lambda **_: "written") == "written"
+    assert lease.lake.store.list(lease.lake.paths.attempts) == []

@@ -83,7 +83,7 @@ def test_a_schema_document_has_what_is_known_of_its_columns(database: Database, 
     for number in (CycleNumber(1), CycleNumber(2)):
         intent = Intent(number, CycleKind.APPLY, ONE, point, point, (), 0, NO_ROWS, {}, {}, 1, "w", "")
         cut_table = CutTable(point, point, 0, 0, version, ONE, ONE)
-        cut = Cut(number, CycleKind.APPLY, ONE, point, None, {T: cut_table}, 1, "0" * 64, "")
+        cut = Cut(number, CycleKind.APPLY, ONE, point, None, {T: cut_table}, 1, "0" * 64, "2026-11-01T00:00:00.000000Z")
         publish_schemas(lake, intent, None, cut)
         columns = json.loads(lake.store.get(lake.paths.schema_version(T, number)))["columns"]
         written[number] = [(c["name"], c["type"], c["not_null"], c["default"]) for c in columns]

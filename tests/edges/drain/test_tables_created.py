@@ -82,7 +82,19 @@ def entered(drained: Drained, cut: Cut | None = None, at_once: int = 1000) -> tu
                 actual.setdefault(table, []).append(plan.end)
             tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
         held, ordinals = dict(plan.held), plan.ordinals.cut
-        cut = Cut(number, plan.kind, chain.incarnation, plan.end, None, tables, 1, "0" * 64, "", held, ordinals)
+        cut = Cut(
+            number,
+            plan.kind,
+            chain.incarnation,
+            plan.end,
+            None,
+            tables,
+            1,
+            "0" * 64,
+            "2026-11-01T00:00:00.000000Z",
+            held,
+            ordinals,
+        )
         number = CycleNumber(number + 1)
     assert cut is not None
     assert cut.position == chain.end, "nothing is stuck"

@@ -19,6 +19,7 @@ from tests.support.lake.simulated_source import SimulatedSource
 A, B = TableName("app", "a"), TableName("app", "b")
 FIRST = CycleNumber(1)
 ONE = Incarnation(1)
+TIME = "2026-11-01T00:00:00.000000Z"
 
 
 def insert(source: SimulatedSource, *names: str) -> Lsn:
@@ -61,4 +62,4 @@ def cut_of(source: SimulatedSource, result: CyclePlan, number: CycleNumber = FIR
         for name, i in result.tables.items()
     }
     held, ordinals = dict(result.held), result.ordinals.cut
-    return Cut(number, CycleKind.APPLY, ONE, result.end, None, tables, 1, "0" * 64, "", held, ordinals)
+    return Cut(number, CycleKind.APPLY, ONE, result.end, None, tables, 1, "0" * 64, TIME, held, ordinals)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -330,3 +332,35 @@ def test_a_snapshot_whose_landing_was_removed_concerns_its_table_alone(source: S
     assert set(late.held) == {B}
     assert "what followed its snapshot" in late.held[B].reason
     assert late.held[B].way_out is WayOut.SNAPSHOT
+
+
+def test_work_grows_with_the_tables_and_not_with_their_square(tmp_path: Path) -> None:
+    """A drain announces each table once after it has connected: of thousands, all in one segment."""
+    few, many = (_calls_of_a_plan(tmp_path / str(tables), tables) for tables in (50, 200))
+    assert many < 5 * few
+
+
+def _calls_of_a_plan(folder: Path, tables: int) -> int:
+    names = [f"t{number}" for number in range(tables)]
+    versions = [
+        schema(name, {"id": "int4", "v": "text"}, ("id",), Identity.DEFAULT, oid) for oid, name in enumerate(names, 1)
+    ]
+    source = SimulatedSource(folder, [SimulatedTable(version) for version in versions])
+    source.snapshot(names)
+    cut = cut_of(source, planned(source, None))
+    insert(source, *names)
+    source.flush()
+    called = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal called
+        called += event == "call"
+
+    sys.setprofile(count)
+    try:
+        result = plan(source, cut)
+    finally:
+        sys.setprofile(None)
+    assert result is not None
+    assert len(result.tables) == tables
+    return called

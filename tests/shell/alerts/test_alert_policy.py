@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
-from orchestration.policies.alert import SETTLED_S, AlertMemory, cursor, due_messages, look, sent
+from orchestration.policies.alert import SETTLED_S, AlertMemory, AlertState, due_messages, look, sent
 from resources.messages import Alert
 
 _REPEAT_S, _PER_HOUR = 1000, 3
@@ -27,7 +26,7 @@ def _events(*looks: tuple[float, Sequence[Alert]]) -> list[list[tuple[str, str]]
     for now, problems in looks:
         memory, events = _tick(memory, problems, now)
         # A tick leaves nothing to the next one but a text.
-        memory = AlertMemory.from_json(json.loads(cursor({"way": memory}))["ways"]["way"])
+        memory = AlertState.from_cursor(AlertState({"way": memory}, {}, now).cursor(), now).ways["way"]
         result.append(events)
     return result
 
@@ -92,5 +91,5 @@ def test_what_was_not_sent_is_due_again() -> None:
 
 def test_a_cursor_of_another_version_is_a_fresh_start() -> None:
     """Better reported twice than never."""
-    strangers: list[object] = [None, [], {"reported": {"a": {"x": 1}}, "sent": []}]
-    assert [AlertMemory.from_json(document) for document in strangers] == [AlertMemory()] * 3
+    strangers = [None, "", "{", "[]", "7", '{"ways": {"way": {"reported": {"a": {"x": 1}}, "sent": []}}}']
+    assert [AlertState.from_cursor(cursor, 7.0) for cursor in strangers] == [AlertState({}, {}, 7.0)] * len(strangers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from lakeproof.config.load import load
 from lakeproof.errors import ConfigError
-from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
+from orchestration.alerts import ALERTS, Watched, alert_sensor, watched_by_alerts
 from orchestration.build import build
 from resources import Settings
 from tests.support.shell.receivers import Mails, Posts, http_receiver, smtp_receiver
@@ -145,6 +146,47 @@ def test_a_failed_run_is_reported_with_the_engines_words_until_the_job_works_aga
         ticks.tick()
     lines = [line for d in ticks.posts.documents("/hook") for line in d["messages"] if line["kind"] == "run"]
     assert [line["event"] for line in lines] == ["problem", "over"]
+
+
+def test_a_run_that_failed_amid_hundreds_is_reported(ticks: Ticks) -> None:
+    """A daemon that was away for a night comes back to more runs than one page of them."""
+    ticks.now = time.time() - 60
+    ticks.tick()
+    jobs = [build(load(ticks.path)).resolve_job_def(name) for name in ("shop_slot", "shop_maintenance")]
+    for _ in range(250):
+        ticks.instance.create_run_for_job(jobs[0], status=dg.DagsterRunStatus.SUCCESS)
+    ticks.instance.create_run_for_job(jobs[1], status=dg.DagsterRunStatus.FAILURE)
+    ticks.tick(90)
+    ticks.tick()
+    lines = [line["title"] for d in ticks.posts.documents("/hook") for line in d["messages"] if line["kind"] == "run"]
+    assert lines == ["shop_maintenance failed"]
+
+
+def test_a_problem_among_too_many_is_not_over(ticks: Ticks) -> None:
+    """A cursor has room for some hundred problems; one that has no room in it lasts all the same."""
+    checks = [dg.AssetCheckKey(_SLOT, f"check_{n:03}") for n in range(501)]
+    config = load(ticks.path)
+    (sensor,) = alert_sensor(config, Watched(frozenset(), tuple(checks), (), ()), lambda: ticks.now)
+
+    def fail(check: dg.AssetCheckKey) -> None:
+        ticks.instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(asset_key=_SLOT, check_name=check.name, passed=False, metadata={})
+        )
+
+    fail(checks[-1])
+    for now in range(0, 300, 30):
+        ticks.now = now
+        if now == 30:
+            for check in checks[:-1]:
+                fail(check)
+        resources = {"settings": Settings(config_path=str(ticks.path))}
+        with dg.build_sensor_context(ticks.instance, ticks.cursor, resources=resources) as context:
+            result = sensor(context)
+        assert isinstance(result, dg.SensorResult)
+        ticks.cursor = result.cursor
+    lines = [line for d in ticks.posts.documents("/hook") for line in d["messages"]]
+    assert lines[0]["key"].endswith("check_500")
+    assert {line["event"] for line in lines} == {"problem"}
 
 
 def test_without_a_way_there_is_no_sensor_and_a_mistake_is_named(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from lakeproof.names import TableName
 from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.state.problem import Problem
 from lakeproof.state.slot import SlotStatus
-from orchestration.build import build
-from orchestration.start import start_of
+from orchestration.build import build, start_of
 
 A, B = TableName("public", "a"), TableName("public", "b")
 _YAML = """\

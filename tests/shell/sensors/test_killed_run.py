@@ -17,11 +17,13 @@ import dagster as dg
 import pytest
 
 from lakeproof.config.load import load
+from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from orchestration import runs
 from orchestration.build import build
 from orchestration.policies.run import UNLOCKED_S_MAX, Phase
-from resources import Settings, run_lock
+from resources import Settings
+from resources.settings import _locks, hold_run_lock
 from tests.support.ingest.fix_drain import wait_until
 from tests.support.shell.sample import write_sample
 
@@ -31,7 +33,8 @@ _RUN = """\
 import sys, time
 from pathlib import Path
 import dagster as dg
-from resources import Settings, run_lock
+from resources import Settings
+from resources.settings import _locks, hold_run_lock
 
 @dg.op
 def work(settings: Settings) -> None:
@@ -106,8 +109,8 @@ def test_a_lock_that_somebody_keeps_keeps_no_run(tmp_path: Path) -> None:
     place.parent.mkdir()
     with place.open("w") as kept:
         fcntl.flock(kept, fcntl.LOCK_EX)
-        run_lock.hold_run_lock(str(tmp_path), JOB, attempt_s=0.1)
-        assert str(place) not in run_lock._locks
-    run_lock.hold_run_lock(str(tmp_path), JOB)
-    assert run_lock.has_live_process(str(tmp_path), JOB) is True
-    run_lock._locks.pop(str(place)).release()
+        hold_run_lock(str(tmp_path), JOB, attempt_s=0.1)
+        assert str(place) not in _locks
+    hold_run_lock(str(tmp_path), JOB)
+    assert open_store(str(tmp_path)).is_locked(LakePaths.run_lock(JOB)) is True
+    _locks.pop(str(place)).release()

@@ -12,8 +12,8 @@ import pytest
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.config.load import load
-from orchestration.outside_proofs import outside_proofs
-from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNREACHABLE, LastReport, decide_report
+from orchestration.outside_proofs import OutsideProofs
+from orchestration.policies.slot_check import OK, OUTAGE_S, PAUSE_S, UNREACHABLE, LastReport, SlotCursor, decide_report
 from orchestration.sensors import slot_drain_sensor
 from resources import Settings
 from tests.support.servers.fix_postgres import Database
@@ -28,13 +28,9 @@ def _levels(*looks: tuple[float, str]) -> Iterator[tuple[float, str]]:
     message = LastReport()
     for after, level in looks:
         due, message = decide_report(message, level, NOW + after)
-        assert LastReport.from_cursor(f'{{"check": {_json(message)}}}') == message
+        message = SlotCursor.from_text(SlotCursor("", message, "").text()).check
         if due:
             yield after, level
-
-
-def _json(message: LastReport) -> str:
-    return str(message.to_json()).replace("'", '"').replace("None", "null")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +67,7 @@ def test_changes_are_reported_once(looks: list[tuple[float, str]], expected: lis
 )
 def test_another_cursor_is_a_new_beginning(cursor: str | None) -> None:
     """A cursor from a version without the check begins anew."""
-    assert LastReport.from_cursor(cursor) == LastReport()
+    assert SlotCursor.from_text(cursor) == SlotCursor()
 
 
 _REST = """\
@@ -93,7 +89,7 @@ class SensorTicks:
         self.now += after_s
         settings = Settings(config_path=str(self.config))
         config = load(self.config)
-        source, proofs = config.source("shop"), outside_proofs(config, config.source("shop"))
+        source, proofs = config.source("shop"), OutsideProofs.of(config, config.source("shop"))
         with dg.build_sensor_context(self.instance, cursor=self.cursor, resources={"settings": settings}) as context:
             actual = slot_drain_sensor(source, proofs, lambda: self.now)(context)
         assert isinstance(actual, dg.SensorResult)

@@ -101,7 +101,19 @@ class ModelledLake:
         number = CycleNumber(1 if self.cut is None else self.cut.number + 1)
         kind, held, ordinals = plan.kind, dict(plan.held), plan.ordinals.cut
         assert kind in {CycleKind.APPLY, CycleKind.SCHEMA}
-        self.cut = Cut(number, kind, Incarnation(1), plan.end, None, tables, 1, "0" * 64, "", held, ordinals)
+        self.cut = Cut(
+            number,
+            kind,
+            Incarnation(1),
+            plan.end,
+            None,
+            tables,
+            1,
+            "0" * 64,
+            "2026-11-01T00:00:00.000000Z",
+            held,
+            ordinals,
+        )
 
     def _apply(self, chain: Chain, cut_table: CutTable, start: Lsn, end: Lsn) -> int:
         versions = {e.version.id: e.version for m in chain.manifests() for e in m.schemas}

@@ -1,7 +1,6 @@
 """Records tables' schema changes: a row per change in the Delta table `schema_history`, each schema as a document.
 
-Changing a schema is in `commits`; the fields are in FORMAT.md. No code reads these
-records to decide anything.
+Changing a schema is in `commits`; the fields are in FORMAT.md. No code reads these records to decide anything.
 """
 
 from __future__ import annotations

@@ -155,10 +155,9 @@ def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[
     key = paths.history(table)
     parts = [] if archive is None else archive.folders(key)
     if archive is None or not parts:
-        place = None if archive is None else archive.url(key)
-        raise LakeError(
-            f"{paths.source}: {table}",
-            f"the archive has nothing of it ({place})",
-            "set `retention.archive` to the folder that it was archived in",
+        reason = (
+            "no archive is configured" if archive is None else f"the archive has nothing of it ({archive.url(key)})"
         )
+        remedy = "set `retention.archive` to the folder that it was archived in"
+        raise LakeError(f"{paths.source}: {table}", reason, remedy)
     return [archive.url(f"{key}/{part}") for part in parts]

@@ -201,6 +201,40 @@ def actions_of(data: bytes, path: str, name: str) -> list[tuple[str, Action]]:
     return actions
 
 
+# What Delta's protocol requires of an action, as far as this code asks for it.
+_REQUIRED: Mapping[str, Mapping[str, type]] = {
+    "add": {"path": str},
+    "remove": {"path": str},
+    "txn": {"appId": str, "version": int},
+    "domainMetadata": {"domain": str},
+    "metaData": {"id": str, "schemaString": str},
+    "protocol": {"minReaderVersion": int},
+}
+_OF_VECTORS = {"storageType": str, "pathOrInlineDv": str, "sizeInBytes": int, "cardinality": int}
+_LISTS = ("readerFeatures", "writerFeatures", "partitionColumns")
+
+
+def are_whole(actions: Iterable[tuple[str, Action]]) -> bool:
+    """True if actions have what whoever reads a table's state asks for: a letter that is another leaves JSON as it is."""
+    try:
+        return all(_is_whole(kind, action) for kind, action in actions)
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def _is_whole(kind: str, action: Action) -> bool:
+    vector = action.get("deletionVector")
+    whole = _has(action, _REQUIRED.get(kind, {})) and (vector is None or _has(vector, _OF_VECTORS))
+    if kind == "metaData":
+        whole = whole and all(_has(field, {"name": str}) for field in json.loads(action["schemaString"])["fields"])
+    names = (name for key in _LISTS for name in action.get(key) or ())
+    return whole and type(action.get("size") or 0) is int and all(isinstance(name, str) for name in names)
+
+
+def _has(entry: Action, required: Mapping[str, type]) -> bool:
+    return all(type(entry.get(name)) is kind for name, kind in required.items())
+
+
 def read_commit(path: str, version: int) -> DeltaCommit | None:
     """Return one commit, None if it has not been made. Raises LogGapError about the table if it is damaged."""
     try:

@@ -32,6 +32,7 @@ from lakeproof.lake.delta.log.commits import (
     LogField,
     LogGapError,
     actions_of,
+    are_whole,
     checksum_name,
     commit_name,
     digest_of_bytes,
@@ -359,6 +360,8 @@ def commits_after(
         except NotFoundError:
             raise LogGapError(path, f"version {number} is missing from its log", RESTORE_LOG) from None
         actions = actions_of(data, path, commit_name(number))
+        if not are_whole(actions):
+            raise LogGapError(path, f"version {number} of its log is damaged", RESTORE_LOG)
         for action in (action for kind, action in actions if kind == "remove"):
             if not is_same_file(replay.files.get(action["path"]), action):
                 reason = f"version {number} of its log removes a file that version {number - 1} does not have"

@@ -28,7 +28,7 @@ from lakeproof.lake.records.documents import Cut, CutEntry, CutOrdinals, CutTabl
 from lakeproof.lake.records.held import Held
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.document import Document, Part
+from lakeproof.storage.document import Document, Part, TimeField
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import AlreadyExistsError, get_or_none
 
@@ -92,14 +92,14 @@ class CutDoc(Document):
     incarnation: IncarnationField
     position: LsnField
     ordinals: CutOrdinals
-    commit_time: str | None
+    commit_time: TimeField | None
     base: CutBase | None
     named: Count
     tables: _EntriesField
     held: _EntriesField
     next_segment: Count
     intent_sha256: str
-    created_at: str
+    created_at: TimeField
 
     @property
     def changed(self) -> Contents:

@@ -17,7 +17,7 @@ from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, IncarnationField, LsnField, TableField
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
-from lakeproof.storage.document import Document, Part
+from lakeproof.storage.document import Document, Part, TimeField
 from lakeproof.storage.paths import GROUPS, LakePaths
 from lakeproof.storage.store import Store, number_in, put_new
 from lakeproof.storage.times import time_of
@@ -44,7 +44,7 @@ class GroupCut(Document):
     number: Count
     group: str
     position: LsnField
-    commit_time: str | None
+    commit_time: TimeField | None
     system_id: str
     timeline: Count
     database_oid: Count

@@ -21,11 +21,10 @@ import lakeproof
 from lakeproof.errors import LakeError
 from lakeproof.field_types import Count, CycleField, Sha256
 from lakeproof.names import CycleNumber
-from lakeproof.storage.document import Document, Part
+from lakeproof.storage.document import Document, Part, TimeField
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import LockHandle, Store, number_in, put_new, refuse_if_locked
 
-_LOCK = "refresh.lock"
 _REFRESHES = "another process is refreshing or maintaining views of this lake"
 
 
@@ -75,13 +74,13 @@ class ViewCut(Document):
     sources: Mapping[str, CycleField]
     inserted: Count
     retracted: Count
-    created_at: str
+    created_at: TimeField
     refresh: Count
     strategy: str
     reason: str | None
     changed_rows: Count | None
     rows_read: Count
-    whole_at: str
+    whole_at: TimeField
     engine: Mapping[str, str]
     replaced_sha256: Sha256 | None
     views: Mapping[str, ViewVersion] = field(default_factory=dict)
