@@ -1,13 +1,17 @@
-"""Checkpoints that others have written; our own are in `test_unnamed_commits.py`."""
+"""Checkpoints that others have written, and our checksum files; our own checkpoints are in `test_unnamed_commits.py`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeproof.lake.delta.committer import AddedFile, CommitInfo, LoggedOperation, PendingCommit
 from lakeproof.lake.delta.log.checkpoint import read_checkpoint
+from lakeproof.lake.delta.log.commits import checksum_name
+from lakeproof.lake.delta.log.protocol import metadata_of
 from lakeproof.storage.folder import Folder
 
 
@@ -38,3 +42,17 @@ def test_a_checkpoint_of_another_writer_is_read_by_its_types(tmp_path: Path) -> 
         ),
         ("domainMetadata", {"domain": "d", "configuration": "{}"}),
     ]
+
+
+def test_the_checksum_file_says_what_the_version_has(tmp_path: Path) -> None:
+    """Readers of Delta check what they have read of the log against it."""
+    entry = {"path": "1.parquet", "size": 7, "partitionValues": {}, "stats": '{"numRecords":1}'}
+    change = PendingCommit(str(tmp_path), None)
+    change.set_metadata(metadata_of([{"name": "v", "type": "string", "nullable": True, "metadata": {}}], {}))
+    change.add([AddedFile(entry), AddedFile(entry | {"path": "2.parquet"})])
+    state = change.commit(CommitInfo("ours", 5, "{}"), LoggedOperation("WRITE", {}, {}))
+    checksum = json.loads((tmp_path / checksum_name(0)).read_text(encoding="utf-8"))
+    assert (checksum["tableSizeBytes"], checksum["numFiles"]) == (14, 2)
+    assert (checksum["numMetadata"], checksum["metadata"]) == (1, state.metadata)
+    assert (checksum["numProtocol"], checksum["protocol"]) == (1, state.protocol)
+    assert [(txn["appId"], txn["version"]) for txn in checksum["setTransactions"]] == [("ours", 5)]

@@ -27,7 +27,6 @@ from lakeproof.lake.delta.log.commits import (
     NO_VERSION,
     DeltaCommit,
     LogGapError,
-    checksum_name,
     commit_name,
     newest_version,
     read_actions,
@@ -231,20 +230,6 @@ def test_a_checkpoint_has_a_domain_as_the_commit_has_it(tmp_path: Path) -> None:
     (checkpoint,) = (Path(path) / "_delta_log").glob("*.checkpoint.parquet")
     actions = dict(read_checkpoint(Folder.at(path), checkpoint.name))
     assert actions["domainMetadata"] == domain
-
-
-def test_the_checksum_file_says_what_the_version_has(tmp_path: Path) -> None:
-    """Readers of Delta check what they have read of the log against it."""
-    entry = {"path": "1.parquet", "size": 7, "partitionValues": {}, "stats": '{"numRecords":1}'}
-    change = PendingCommit(str(tmp_path), None)
-    change.set_metadata(metadata_of([{"name": "v", "type": "string", "nullable": True, "metadata": {}}], {}))
-    change.add([AddedFile(entry), AddedFile(entry | {"path": "2.parquet"})])
-    state = change.commit(CommitInfo(OURS, 5, "{}"), LoggedOperation("WRITE", {}, {}))
-    checksum = json.loads((tmp_path / checksum_name(0)).read_text(encoding="utf-8"))
-    assert (checksum["tableSizeBytes"], checksum["numFiles"]) == (14, 2)
-    assert (checksum["numMetadata"], checksum["metadata"]) == (1, state.metadata)
-    assert (checksum["numProtocol"], checksum["protocol"]) == (1, state.protocol)
-    assert [(txn["appId"], txn["version"]) for txn in checksum["setTransactions"]] == [(OURS, 5)]
 
 
 def test_what_is_restored_must_be_there(tmp_path: Path) -> None:
