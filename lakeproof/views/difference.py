@@ -26,7 +26,6 @@ from lakeproof.lake.rows.columns import col, digest_of_columns
 from lakeproof.lake.rows.correction import correct
 from lakeproof.lake.rows.memory import persist
 from lakeproof.names import CycleNumber
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import (
     bind,
     check_names,
@@ -44,6 +43,7 @@ from lakeproof.views.incremental.collected import (
     images_of,
     whole_correction,
 )
+from lakeproof.views.incremental.correction import ViewCorrection
 
 _STORED = scratch("stored")
 _NO_NUMBER = CycleNumber(0)

@@ -25,7 +25,7 @@ from lakeproof.lake.spark.failures import reason_of, unreadable_file
 from lakeproof.names import CycleNumber
 from lakeproof.storage.open import open_store
 from lakeproof.storage.store import Store
-from lakeproof.views.correction import ViewCorrection
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.incremental.table_changes import ChangeSource
 
 

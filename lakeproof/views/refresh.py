@@ -38,10 +38,10 @@ from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
 from lakeproof.lake.spark.jvm import counting, note_scans
 from lakeproof.names import CycleNumber
 from lakeproof.storage.store import Store
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.cycle import app_id, begin_view_cycle, end_view_cycle
 from lakeproof.views.definition import query_errors
 from lakeproof.views.difference import ViewTarget, differing, with_dup
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.incremental.strategies import partial_correction
 from lakeproof.views.read_at import ViewInputs
 

@@ -32,8 +32,8 @@ from lakeproof.lake.rows.columns import col, digest_of_columns
 from lakeproof.lake.rows.correction import correct
 from lakeproof.storage.paths import LakePaths
 from lakeproof.storage.store import Store
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.difference import ViewTarget, differing
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.read_at import StagedRows, ViewInputs
 
 # A sample shows this many columns, and this many characters of a value.

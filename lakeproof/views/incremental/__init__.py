@@ -8,6 +8,7 @@ The commit of a correction does not belong here, nor the computation as a whole 
     linear_terms.py   the query over the changes
     added_sums.py     counts and sums, added
     touched_keys.py   the query over touched keys
+    correction.py     the rows that go and come, as a value
     collected.py      rows that this process has collected
     carried_keys.py   what a plan can be restricted by
     sum_plans.py      the groups of a plan

@@ -20,7 +20,6 @@ from pyspark.sql import types as T
 
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.rows.columns import digest_of_columns
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.collected import (
     DUP_BITS,
     NotIncrementalError,
@@ -31,6 +30,7 @@ from lakeproof.views.incremental.collected import (
     correction_of,
     frame_of,
 )
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.incremental.sum_plans import Output, SumPlan
 
 _DRIFT = "a group would have fewer rows than none: the view was not its query's answer"

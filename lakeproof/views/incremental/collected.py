@@ -28,8 +28,8 @@ from lakeproof.lake.rows.correction import join_on_key
 from lakeproof.lake.rows.memory import ROWS_TOGETHER_MAX, has_ordinary_rows
 from lakeproof.lake.spark.jvm import note_scans
 from lakeproof.names import CycleNumber
-from lakeproof.views.correction import PlacedChange, ViewCorrection
 from lakeproof.views.definition import digest_of_stored
+from lakeproof.views.incremental.correction import PlacedChange, ViewCorrection
 
 # The most rows of one frame that this process collects: 80 MiB, since 4,096 ordinary rows have 16 MiB.
 COLLECTED_ROWS_MAX = 5 * ROWS_TOGETHER_MAX

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 from lakeproof.hidden_columns import DUP, KEY
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import NET, SIDE, first_of, multiset_difference
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.carried_keys import Analysis
 from lakeproof.views.incremental.collected import (
     NotIncrementalError,
@@ -21,6 +20,7 @@ from lakeproof.views.incremental.collected import (
     first_of_each,
     net_of,
 )
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.incremental.table_changes import Changed, Query, kept_in
 
 _LACKS = "the view lacks rows that its changes retract: it was not its query's answer"

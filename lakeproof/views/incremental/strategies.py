@@ -32,7 +32,6 @@ from lakeproof.config.model import ViewConfig
 from lakeproof.lake.delta.versions import read_at
 from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.lake.records.views.definitions import read_sql
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.definition import bind, bind_again, check_same_columns, in_order_of, query_errors
 from lakeproof.views.difference import ViewTarget, with_digest
 from lakeproof.views.drift import why_not_trusted
@@ -43,6 +42,7 @@ from lakeproof.views.incremental.collected import (
     NotIncrementalError,
     StoredView,
 )
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.incremental.plan_trees import analysed_plan
 from lakeproof.views.incremental.since_cut import earlier_files
 from lakeproof.views.incremental.sum_plans import SumPlan, sums_of

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from lakeproof.hidden_columns import DUP, KEY, scratch
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import correct
-from lakeproof.views.correction import ViewCorrection
 from lakeproof.views.incremental.carried_keys import Analysis, CarriedKey
 from lakeproof.views.incremental.collected import (
     NotIncrementalError,
@@ -22,6 +21,7 @@ from lakeproof.views.incremental.collected import (
     correction_to,
     with_one_of,
 )
+from lakeproof.views.incremental.correction import ViewCorrection
 from lakeproof.views.incremental.table_changes import Changed, Query, kept_in
 
 # The most keys that are sent to every task; if more are touched the view is computed as a whole.

@@ -1,6 +1,6 @@
 """The correction of a view: the rows of its table that go, and the rows of its query that come in their place.
 
-Computing it belongs to `difference`, for the whole query, and to `incremental`; committing it to `refresh`.
+Computing it belongs to `views.difference`, for the whole query, and to the modules here; committing it to `views.refresh`.
 """
 
 from __future__ import annotations
