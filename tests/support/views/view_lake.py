@@ -72,7 +72,17 @@ class ViewLake:
         """Put a cut of the tables as they are."""
         self.cuts += 1
         state = {TableName("public", t): self._cut_table(t) for t in TABLES}
-        cut = Cut(CycleNumber(self.cuts), CycleKind.APPLY, ONE, Lsn(self.cuts), None, state, 1, "0" * 64, "2026-01-01")
+        cut = Cut(
+            CycleNumber(self.cuts),
+            CycleKind.APPLY,
+            ONE,
+            Lsn(self.cuts),
+            None,
+            state,
+            1,
+            "0" * 64,
+            "2026-01-01T00:00:00Z",
+        )
         write_cut(self.source, cut)
 
     def _row(self, table: str, key: int) -> tuple[Any, ...]:

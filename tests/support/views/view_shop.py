@@ -51,7 +51,15 @@ class Shop:
         position = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
         self.cuts += 1
         cut = Cut(
-            CycleNumber(self.cuts), CycleKind.APPLY, ONE, Lsn(self.cuts), None, {T: position}, 1, "0" * 64, "2026-01-01"
+            CycleNumber(self.cuts),
+            CycleKind.APPLY,
+            ONE,
+            Lsn(self.cuts),
+            None,
+            {T: position},
+            1,
+            "0" * 64,
+            "2026-01-01T00:00:00Z",
         )
         write_cut(self.source_lake, cut)
 
