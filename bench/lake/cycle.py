@@ -46,6 +46,7 @@ from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 
 SOURCE = "bench"
 WRITER = "0" * 32
@@ -121,7 +122,9 @@ class Bench:
         for url, rows in zip(urls, (current, history, base), strict=True):
             apply_change(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
         state = CutTable(Lsn(1), Lsn(1), 0, 0, VERSION, Incarnation(1), Incarnation(1))
-        cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, {table: state}, 1, "0" * 64, "")
+        cut = Cut(
+            CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, {table: state}, 1, "0" * 64, now_text()
+        )
         write_cut(self.source_lake, cut)
 
     def land(self, changes: int, number: int) -> str:

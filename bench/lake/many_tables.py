@@ -49,6 +49,7 @@ from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.pgoutput.rows import Batch, SchemaInForce, TableBatch, row_schema
 from lakeproof.schema import SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 
 LARGE = len(KINDS) - 1  # the column that an update omits
 
@@ -88,7 +89,7 @@ class Lake:
             for url, rows in zip(urls, (self.current, self.history.limit(0)), strict=True):
                 apply_change(self.spark, CommitRequest(url, NetChange(images=rows), first, create=TableSpec()))
             tables[version.table] = CutTable(Lsn(1), Lsn(1), 0, 0, version, Incarnation(1), Incarnation(1))
-        cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, "")
+        cut = Cut(CycleNumber(1), CycleKind.APPLY, Incarnation(1), Lsn(1), None, tables, 1, "0" * 64, now_text())
         write_cut(self.source_lake, cut)
 
     def _add_idle(self) -> None:

@@ -33,6 +33,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 from lakeproof.views.round import ViewReport
 
 _ONE = Incarnation(1)
@@ -100,9 +101,7 @@ class _Lake:
     def cut(self) -> None:
         self.cuts += 1
         tables = {TableName("public", name): self._cut_table(name) for name in self.versions}
-        cut = Cut(
-            CycleNumber(self.cuts), CycleKind.APPLY, _ONE, Lsn(self.cuts), None, tables, 1, "0" * 64, "2026-01-01"
-        )
+        cut = Cut(CycleNumber(self.cuts), CycleKind.APPLY, _ONE, Lsn(self.cuts), None, tables, 1, "0" * 64, now_text())
         write_cut(self.source, cut)
 
     def _cut_table(self, table: str) -> CutTable:

@@ -28,6 +28,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, Oid, TableName
 from lakeproof.schema import Column, Identity, SchemaVersion
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 from tests.support.lake.bags import bag
 from tests.support.servers.fix_postgres import Database
 from tests.support.views.view_shapes import ONLY_SPARK, SHAPES
@@ -72,17 +73,7 @@ class ViewLake:
         """Put a cut of the tables as they are."""
         self.cuts += 1
         state = {TableName("public", t): self._cut_table(t) for t in TABLES}
-        cut = Cut(
-            CycleNumber(self.cuts),
-            CycleKind.APPLY,
-            ONE,
-            Lsn(self.cuts),
-            None,
-            state,
-            1,
-            "0" * 64,
-            "2026-01-01T00:00:00Z",
-        )
+        cut = Cut(CycleNumber(self.cuts), CycleKind.APPLY, ONE, Lsn(self.cuts), None, state, 1, "0" * 64, now_text())
         write_cut(self.source, cut)
 
     def _row(self, table: str, key: int) -> tuple[Any, ...]:

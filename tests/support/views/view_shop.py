@@ -21,6 +21,7 @@ from lakeproof.lake.rows.change import NetChange
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.storage.times import now_text
 from lakeproof.views.open import open_views
 from tests.core.lake.lake_document_samples import VERSION
 
@@ -51,15 +52,7 @@ class Shop:
         position = CutTable(Lsn(1), Lsn(1), 0, self.cuts, replace(VERSION, table=T), ONE, ONE)
         self.cuts += 1
         cut = Cut(
-            CycleNumber(self.cuts),
-            CycleKind.APPLY,
-            ONE,
-            Lsn(self.cuts),
-            None,
-            {T: position},
-            1,
-            "0" * 64,
-            "2026-01-01T00:00:00Z",
+            CycleNumber(self.cuts), CycleKind.APPLY, ONE, Lsn(self.cuts), None, {T: position}, 1, "0" * 64, now_text()
         )
         write_cut(self.source_lake, cut)
 
