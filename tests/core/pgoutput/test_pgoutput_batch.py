@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +37,7 @@ from tests.core.pgoutput.pgoutput_encoder import encode, frame, frames
 from tests.core.pgoutput.pgoutput_random import Workload, resolve
 from tests.core.pgoutput.pgoutput_reference import assemble
 from tests.core.pgoutput.pgoutput_transactions import T1, T2, TIME, relation, transaction
+from tests.support.workloads.counted_calls import python_calls
 
 
 def both(*messages: Message) -> Batch:
@@ -351,18 +350,7 @@ def test_work_in_python_does_not_grow_with_the_batch() -> None:
 def _calls(changes: int) -> int:
     raw = frames(*transaction(1, relation(), *(Insert(T1, (str(number), "a")) for number in range(changes))))
     decoder = BatchDecoder(RelationCache(resolve))
-    called = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal called
-        called += event == "call"
-
-    sys.setprofile(count)
-    try:
-        decoder.decode(MessageBuffer.of(raw))
-    finally:
-        sys.setprofile(None)
-    return called
+    return python_calls(lambda: decoder.decode(MessageBuffer.of(raw)))
 
 
 def test_a_frame_carries_the_message_after_its_header() -> None:

@@ -17,10 +17,10 @@ from lakeproof.lake.planning.entries import CreatedTable, EntryLimit, created_ta
 from lakeproof.lake.planning.plan import RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Created, Cut, CutTable, SchemaChange
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, TableName
+from lakeproof.names import TableName
 from tests.edges.drain.created_table_cases import CASES, FILLED, LATER, do
 from tests.support.ingest.fix_drain import Drained, landed_rows, told_to_stop, wait_until
-from tests.support.lake.modelled_lake import ModelledLake
+from tests.support.lake.modelled_lake import ModelledLake, cut_after
 from tests.support.servers.fix_postgres import Database
 
 pytestmark = pytest.mark.postgres
@@ -70,7 +70,7 @@ def entered(drained: Drained, cut: Cut | None = None, at_once: int = 1000) -> tu
 
     A cycle takes `at_once` of them.
     """
-    chain, number = drained.chain(), CycleNumber(1 if cut is None else cut.number + 1)
+    chain = drained.chain()
     actual: dict[TableName, list[Lsn]] = {}
     while plan := plan_cycle(chain, cut, {}, RangeLimit(chain.end, 40, EntryLimit(at_once))):
         tables = {} if cut is None else dict(cut.tables)
@@ -81,21 +81,7 @@ def entered(drained: Drained, cut: Cut | None = None, at_once: int = 1000) -> tu
             if isinstance(work, Created):
                 actual.setdefault(table, []).append(plan.end)
             tables[table] = CutTable(plan.end, since, 0, 0, version, chain.incarnation, chain.incarnation)
-        held, ordinals = dict(plan.held), plan.ordinals.cut
-        cut = Cut(
-            number,
-            plan.kind,
-            chain.incarnation,
-            plan.end,
-            None,
-            tables,
-            1,
-            "0" * 64,
-            "2026-11-01T00:00:00.000000Z",
-            held,
-            ordinals,
-        )
-        number = CycleNumber(number + 1)
+        cut = cut_after(plan, cut, tables, chain.incarnation)
     assert cut is not None
     assert cut.position == chain.end, "nothing is stuck"
     assert not cut.held

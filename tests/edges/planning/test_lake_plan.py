@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
@@ -31,6 +29,7 @@ from lakeproof.schema import Identity, SchemaVersion
 from tests.edges.planning.plan_steps import ONE, A, B, cut_of, insert, plan, planned
 from tests.support.lake.simulated_rows import schema
 from tests.support.lake.simulated_source import START, SimulatedSource, SimulatedTable
+from tests.support.workloads.counted_calls import python_calls
 
 
 @pytest.fixture
@@ -350,17 +349,6 @@ def _calls_of_a_plan(folder: Path, tables: int) -> int:
     cut = cut_of(source, planned(source, None))
     insert(source, *names)
     source.flush()
-    called = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal called
-        called += event == "call"
-
-    sys.setprofile(count)
-    try:
-        result = plan(source, cut)
-    finally:
-        sys.setprofile(None)
-    assert result is not None
-    assert len(result.tables) == tables
+    called = python_calls(lambda: planned(source, cut))
+    assert len(planned(source, cut).tables) == tables
     return called

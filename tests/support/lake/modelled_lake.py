@@ -19,11 +19,11 @@ from lakeproof.lake.columns import in_lake
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.planning.schema_change import compare_schemas
 from lakeproof.lake.planning.schema_changes import defaults_for_old_rows
-from lakeproof.lake.records.documents import Created, Cut, CutTable, CycleKind, HistorySum, SchemaChange
+from lakeproof.lake.records.documents import Created, Cut, CutTable, CycleKind, HistorySum, SchemaChange, next_number
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import open_file, slices
 from lakeproof.lsn import Lsn
-from lakeproof.names import CycleNumber, Incarnation, TableName
+from lakeproof.names import Incarnation, TableName
 from lakeproof.schema import Column, SchemaVersion
 from tests.support.ingest.fix_drain import Drained, own_values
 
@@ -34,6 +34,15 @@ _SENT: LiteralString = """
 SELECT attname FROM pg_attribute
 WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 """
+
+
+def cut_after(
+    plan: CyclePlan, before: Cut | None, tables: Mapping[TableName, CutTable], incarnation: Incarnation
+) -> Cut:
+    """The cut that ends a plan whose cycle has left these tables."""
+    number, time = next_number(before), "2026-11-01T00:00:00.000000Z"
+    held, ordinals = dict(plan.held), plan.ordinals.cut
+    return Cut(number, plan.kind, incarnation, plan.end, None, tables, 1, "0" * 64, time, held, ordinals)
 
 
 @dataclass
@@ -98,22 +107,8 @@ class ModelledLake:
             events = self._apply(chain, cut_table, start, plan.end)
             total = HistorySum(cut_table.history_sum.rows + events)
             tables[table] = replace(cut_table, at_lsn=plan.end, history_sum=total)
-        number = CycleNumber(1 if self.cut is None else self.cut.number + 1)
-        kind, held, ordinals = plan.kind, dict(plan.held), plan.ordinals.cut
-        assert kind in {CycleKind.APPLY, CycleKind.SCHEMA}
-        self.cut = Cut(
-            number,
-            kind,
-            Incarnation(1),
-            plan.end,
-            None,
-            tables,
-            1,
-            "0" * 64,
-            "2026-11-01T00:00:00.000000Z",
-            held,
-            ordinals,
-        )
+        assert plan.kind in {CycleKind.APPLY, CycleKind.SCHEMA}
+        self.cut = cut_after(plan, self.cut, tables, chain.incarnation)
 
     def _apply(self, chain: Chain, cut_table: CutTable, start: Lsn, end: Lsn) -> int:
         versions = {e.version.id: e.version for m in chain.manifests() for e in m.schemas}
