@@ -24,25 +24,9 @@ LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
 # Inside the virtual environment, so that deleting it also deletes the claim that it is complete.
 STAMP = VENV / "lakeproof.stamp"
 
-_FETCH_JARS = "from lakeproof.lake.spark.jars import DELTA, S3, jars; jars(sets=(DELTA, S3))"
-
 
 class SetupError(Exception):
     """A step failed; `str()` has the step, the reason and the remedy."""
-
-
-_COMPILE = """
-from lakeproof.landing.segments.row_sums import warm_up_sums
-from lakeproof.pgoutput.warm_up import warm_up_decoder
-from lakeproof.postgres.connections.framing import warm_up_framing
-from lakeproof.postgres.copying.text import warm_up_copy_text
-from lakeproof.values.exact_texts import warm_up_exact_texts
-warm_up_decoder()
-warm_up_sums()
-warm_up_copy_text()
-warm_up_framing()
-warm_up_exact_texts()
-"""
 
 
 def main() -> int:
@@ -104,13 +88,13 @@ def fetch_jars() -> None:
     """Fetch the jars for Delta and S3 into .cache/jars, checksums compared."""
     with step("jars for Delta and S3 (40 files, 25 MB), checksums compared"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
-        run([str(PYTHON), "-c", _FETCH_JARS], reason)
+        run([str(PYTHON), "-m", "scripts.warm_up", "jars"], reason)
 
 
 def compile_loops() -> None:
     """Compile the decoder's loops to machine code beside their source, so that no first drain, demo or test waits for it."""
     with step("decoder, compiled to machine code"):
-        run([str(PYTHON), "-c", _COMPILE], "the decoder could not be compiled")
+        run([str(PYTHON), "-m", "scripts.warm_up", "loops"], "the decoder could not be compiled")
 
 
 @contextmanager

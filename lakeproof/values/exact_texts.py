@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from lakeproof.values.cast import unheld_pattern
 from lakeproof.values.exact_kinds import END, NULL_FORM, is_ended, key_columns
 from lakeproof.values.forms_in_arrow import Part, flags_of, joined, octets_of, texts_of
 from lakeproof.values.md5 import Bits, digest_bits
-from lakeproof.values.types import kind_of
+from lakeproof.values.types import KINDS, kind_of
 
 _WRONG = NULL_FORM.encode()
 
@@ -102,6 +103,11 @@ def _key_parts(version: SchemaVersion, columns: Mapping[str, pa.Array], hidden: 
 def exact_texts(column: Column, values: pa.Array, hidden: HiddenTexts) -> pa.Array:
     """Return the exact texts of a column's values, NULL for NULL."""
     return _with_hidden(texts_of(values, kind_of(column)), column, hidden.beside(column))
+
+
+def warm_up_exact_texts() -> None:
+    """Run the loops once, so that no row waits for the compiler."""
+    digest_bits([texts_of(pa.array([Decimal("0.1")]), KINDS["numeric"]), END], 1)
 
 
 def _framed(texts: pa.Array) -> list[Part]:
