@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SP
 LOCK := --universal --python-version 3.10 --generate-hashes --no-emit-index-url --custom-compile-command 'make lock' -q
 
 # $(call prepare,preflight arguments): prints one clear line if something is missing, else sets up the environment.
-prepare = @py=$$(PYTHON='$(PYTHON)' sh scripts/find_python.sh) && "$$py" scripts/preflight.py $(1) && "$$py" scripts/setup.py
+prepare = @py=$$(PYTHON='$(PYTHON)' sh scripts/install/find_python.sh) && "$$py" scripts/install/preflight.py $(1) && "$$py" scripts/install/setup.py
 
 help:
 	@echo 'make demo          run the whole pipeline on this machine, then the Dagster UI on PORT (3000); Ctrl-C ends it'
@@ -86,7 +86,7 @@ bench:
 	@exec $(VENV) -m bench.run
 
 lock: setup
-	$(VENV) -m uv pip compile scripts/installer.in $(LOCK) -o scripts/installer.lock
+	$(VENV) -m uv pip compile scripts/install/installer.in $(LOCK) -o scripts/install/installer.lock
 	$(VENV) -m uv pip compile scripts/fetch/readers.in $(LOCK) -o scripts/fetch/readers.lock
 	$(VENV) -m uv pip compile pyproject.toml --extra spark --group dev $(LOCK) -o requirements.lock
 

@@ -96,7 +96,7 @@ class Supervisor:
             raise no_landing(lake)
         self._chain = chain
         self._start, self._stuck = self._chain.end, StuckWatch(self._chain, source.slot)
-        removed = sweep(self._chain)
+        removed, self._passes_number = sweep(self._chain)
         if removed:
             message = f"removed {counted(len(removed), 'data file')} that no manifest names"
             self._emit("drain.swept", message, files=len(removed))
@@ -235,6 +235,7 @@ class Supervisor:
         timeout = self._timeout(STOP_GRACE_S)
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, timeout, existing=existing)
+        watch.passes_number, self._passes_number = self._passes_number, False
         resolver = CatalogResolver(self._source, watch.readings, timeout)
         flusher = Flusher(
             self._chain,

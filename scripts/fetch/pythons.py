@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/fetch/pythons.py 3.12 -m pytest -q tests/core
 
-The environment of this Python does not belong here (`setup.py`). Interpreters are not fetched: one is taken from PATH, or
-from pyenv's folder. Environments are in .cache/pythons, 2 GB each, and are made again when a lock has changed.
+The environment of this Python does not belong here (`scripts/install/setup.py`). Interpreters are not fetched: one is taken
+from PATH, or from pyenv's folder. Environments are in .cache/pythons, 2 GB each, and are made again when a lock has changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def interpreter(version: str) -> str | None:
     candidates = [f"python{version}", *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python")))]
     # A version manager's shim may be on PATH without working, which the script knows.
     chosen = subprocess.run(
-        ["sh", str(ROOT / "scripts" / "find_python.sh")],
+        ["sh", str(ROOT / "scripts" / "install" / "find_python.sh")],
         env={**os.environ, "PYTHON": " ".join(candidates)},
         capture_output=True,
         text=True,

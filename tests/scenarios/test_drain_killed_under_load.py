@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -141,3 +142,24 @@ def test_killed_at_random_moments_nothing_is_lost_or_doubled(shop: Drained, drai
             ends.append(shop.chain().end)
     assert ends == sorted(ends)
     _all_is_equal(shop)
+
+
+def test_killed_again_and_again_before_its_manifest_it_does_not_fill_the_disk(shop: Drained) -> None:
+    """Each start makes the chain pass what the one before has left, so that the next one can remove it."""
+    shop.database.execute("INSERT INTO ledger (account, amount) SELECT 1, g FROM generate_series(1, 2000) g")
+    data = shop.lake / shop.chain().lake.paths.data(shop.chain().incarnation)
+    named, left = _files(data), []
+    for _ in range(6):
+        process = shop.start_process("stopped", failpoint="drain.after_data_files", **LIMITS)
+        process.communicate(timeout=180)
+        assert process.returncode == -9
+        left.append(len(_files(data) - named))
+    assert left == [1, 2, 2, 2, 2, 2]
+    shop.database.execute("INSERT INTO accounts (id, balance) VALUES (1, 2)")
+    shop.drain()
+    _all_is_equal(shop)
+    assert len(_files(data) - named) == 2
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*.parquet")} if folder.exists() else set()

@@ -87,7 +87,8 @@ class CatalogWatch:
     """Watches the catalog for one session of a drain. For the flusher's thread; `close` it when that has ended.
 
     The stream was opened with `publications`; `existing` are all that the source then had; `chain` is the flusher's.
-    `timeout` limits every wait for the catalog. `changes` are the differences that nobody has reported yet.
+    `timeout` limits every wait for the catalog. `changes` are the differences that nobody has reported yet. If
+    `passes_number` is set, the first reading is recorded even if nothing differs, so that the chain passes its next number.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class CatalogWatch:
         self.catalog_lsn = chain.newest.catalog_lsn
         self.readings = Readings(chain)
         self.changes: deque[TableDifferences] = deque()
+        self.passes_number = False
 
     @property
     def wait_s(self) -> float:
@@ -264,7 +266,8 @@ class CatalogWatch:
         self._passing.end(self._seen, reading.upper_lsn)
         if self._passing:
             self._due_at = self._read_at + _NEW_TABLES_S
-        if now or fingerprint != before or reading.rules.keys() != self._rules.keys():
+        passes, self.passes_number = self.passes_number, False
+        if passes or now or fingerprint != before or reading.rules.keys() != self._rules.keys():
             return self._record(reading, since, fingerprint, now, complete=not later, passed_from=passed_from)
         self._previous = fingerprint
         if not later:

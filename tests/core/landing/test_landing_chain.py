@@ -65,7 +65,7 @@ def test_the_writer_that_loses_a_number_leaves_its_files_to_the_sweep(chain: Cha
     with pytest.raises(FencedError, match="another writer"):
         add_segment(zombie, 2500, writer=OTHER_WRITER)
     assert issubclass(FencedError, TransientError)
-    (removed,) = sweep(reopen(chain))
+    (removed,) = sweep(reopen(chain)).removed
     assert OTHER_WRITER in removed
     files = chain.lake.store.list(chain.lake.paths.data(chain.incarnation))
     assert [WRITER in key for key in files] == [True]
@@ -202,9 +202,9 @@ def test_sweeping_removes_only_what_can_never_become_visible(chain: Chain) -> No
     lost, living = (folder / f"{n:020d}-{OTHER_WRITER}-0000.parquet" for n in (1, 2))
     for path in (lost, living):
         path.write_bytes(b"")
-    assert [Path(key).name for key in sweep(chain)] == [lost.name]
+    assert [Path(key).name for key in sweep(chain).removed] == [lost.name]
     assert living.exists()
     add_segment(chain, 3000, count=0)
-    assert [Path(key).name for key in sweep(chain)] == [living.name]
+    assert [Path(key).name for key in sweep(chain).removed] == [living.name]
     assert len(list(folder.iterdir())) == 1
     assert verify_chain(chain) == 3

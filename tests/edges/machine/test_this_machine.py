@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PREFLIGHT = ROOT / "scripts" / "preflight.py"
+PREFLIGHT = ROOT / "scripts" / "install" / "preflight.py"
 
 
 def _program(path: Path, script: str) -> Path:
@@ -89,7 +89,7 @@ def test_root_without_an_unprivileged_user_is_refused() -> None:
 
 
 def _find_python(path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    script = str(ROOT / "scripts" / "find_python.sh")
+    script = str(ROOT / "scripts" / "install" / "find_python.sh")
     return subprocess.run(
         ["/bin/sh", script], env={"PATH": str(path), **environment}, capture_output=True, text=True, check=False
     )

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 JAVA_OLDEST = 17
 # The environment takes 1.5 GB, the jars 0.1, the demonstration's two databases 0.5.
 FREE_BYTES = 3 * 1024**3

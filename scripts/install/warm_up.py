@@ -2,7 +2,7 @@
 
 A module of its own, so that the engine's names are checked with its types: `setup.py` runs before anything is installed.
 
-    .venv/bin/python -m scripts.warm_up jars|loops
+    .venv/bin/python -m scripts.install.warm_up jars|loops
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 CACHE = ROOT / ".cache"
 PYTHON = VENV / "bin" / "python"
-LOCKS = (ROOT / "scripts" / "installer.lock", ROOT / "requirements.lock")
+LOCKS = (Path(__file__).with_name("installer.lock"), ROOT / "requirements.lock")
 # Inside the virtual environment, so that deleting it also deletes the claim that it is complete.
 STAMP = VENV / "lakeproof.stamp"
 
@@ -88,13 +88,13 @@ def fetch_jars() -> None:
     """Fetch the jars for Delta and S3 into .cache/jars, checksums compared."""
     with step("jars for Delta and S3 (40 files, 25 MB), checksums compared"):
         reason = "the jars could not be fetched: is Maven Central or your mirror reachable?"
-        run([str(PYTHON), "-m", "scripts.warm_up", "jars"], reason)
+        run([str(PYTHON), "-m", "scripts.install.warm_up", "jars"], reason)
 
 
 def compile_loops() -> None:
     """Compile the decoder's loops to machine code beside their source, so that no first drain, demo or test waits for it."""
     with step("decoder, compiled to machine code"):
-        run([str(PYTHON), "-m", "scripts.warm_up", "loops"], "the decoder could not be compiled")
+        run([str(PYTHON), "-m", "scripts.install.warm_up", "loops"], "the decoder could not be compiled")
 
 
 @contextmanager
