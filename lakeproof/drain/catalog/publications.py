@@ -33,6 +33,14 @@ class PublicationsChangedError(StreamOutdatedError):
         super().__init__(f"publications of {source.name}", reason, "connect again")
 
 
+class ManyTablesError(StreamOutdatedError):
+    """The stream has announced so many tables since it was opened that most of them are gone."""
+
+    def __init__(self, source: SourceConfig, announced: int) -> None:
+        reason = f"it has announced {announced} tables, most of which are gone, and each takes memory"
+        super().__init__(f"stream of {source.name}", reason, "connect again")
+
+
 class NameOutdatedError(StreamOutdatedError):
     """The stream has announced a table by a name that it has no more, and may go on with it."""
 

@@ -45,7 +45,12 @@ from lakeproof.drain.catalog.new_files import (
     without_empty_partitions,
 )
 from lakeproof.drain.catalog.passing_partitions import PassingPartitions
-from lakeproof.drain.catalog.publications import NameOutdatedError, PublicationsChangedError
+from lakeproof.drain.catalog.publications import (
+    ManyTablesError,
+    NameOutdatedError,
+    PublicationsChangedError,
+    StreamOutdatedError,
+)
 from lakeproof.drain.catalog.readings import Readings
 from lakeproof.errors import TransientError
 from lakeproof.failpoints import failpoint
@@ -71,6 +76,8 @@ _NEW_TABLES_S = 1.0
 # The size of a partition is asked of its file, which an ALTER may have locked.
 _LOCK_TIMEOUT_MS = 500
 _NEW_FILES = frozenset({Difference.PARTITION_FILE, Difference.REWRITTEN})
+# A version takes some 5 KB here, and in the server's process. Some sources create and drop tables all the time.
+TABLES_GONE_MAX = 20_000
 # The pause after a failed reading.
 _RETRY_S = 5.0
 
@@ -167,8 +174,9 @@ class CatalogWatch:
         Raises FencedError if another writer has the number, StreamOutdatedError if the stream has to be opened again, and
         the error of a session's first reading.
         """
-        if not last:
-            self._check_names()
+        outdated = None if last else self._outdated()
+        if outdated is not None and not self._passing:
+            raise outdated
         self._read_at = time.monotonic()
         self._due_at = self._read_at + self._source.drain.catalog_interval_s
         try:
@@ -189,7 +197,11 @@ class CatalogWatch:
         self._note_names(reading)
         if self._previous is None:
             return self._record(reading, None, reading.fingerprint, [])
-        return self._compare(conn, self._previous, reading, existing_tables)
+        recorded = self._compare(conn, self._previous, reading, existing_tables)
+        if outdated is not None:
+            # Not before: the next session does not have the partitions that wait to be judged.
+            raise outdated
+        return recorded
 
     def close(self) -> None:
         close_quietly(self._conn)
@@ -204,14 +216,18 @@ class CatalogWatch:
             elif oid not in self._renamed or self._renamed[oid][0] != table.table:
                 self._renamed[oid] = table.table, reading.upper_lsn
 
-    def _check_names(self) -> None:
-        """Raise NameOutdatedError if the stream is past a reading, and would go on with a name that is not the reading's.
+    def _outdated(self) -> StreamOutdatedError | None:
+        """Return why the stream should be opened again, if it should.
 
-        A walsender announces a partitioned table once for each partition, and not again when the root alone is renamed.
+        A walsender announces a partitioned table once for each partition, and not again when the root alone is renamed: once
+        the stream is past a reading, it would go on with a name that is not the reading's.
         """
+        if self._previous is not None and len(self._schemas) > len(self._previous.tables) + TABLES_GONE_MAX:
+            return ManyTablesError(self._source, len(self._schemas))
         for oid, (name, upper_lsn) in self._renamed.items():
             if upper_lsn <= self._chain.end and self._schemas[oid].table != name:
-                raise NameOutdatedError(self._source, self._schemas[oid].table, name)
+                return NameOutdatedError(self._source, self._schemas[oid].table, name)
+        return None
 
     def _recall(self) -> None:
         """Use the newest reading of the chain, if it has one, as the one before."""

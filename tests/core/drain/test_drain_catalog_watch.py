@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
-from lakeproof.drain.catalog.watch import CatalogWatch, _Waiting
+from lakeproof.drain.catalog.publications import ManyTablesError
+from lakeproof.drain.catalog.watch import TABLES_GONE_MAX, CatalogWatch, _Waiting
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid
 from lakeproof.postgres.connections.timeouts import Timeout
-from tests.core.landing.landing_segments import WRITER, new_chain
+from tests.core.landing.landing_segments import WRITER, new_chain, version
 
 
 def test_after_a_look_that_failed_there_is_time_for_the_stream(tmp_path: Path) -> None:
@@ -29,3 +32,14 @@ def test_after_a_look_that_failed_there_is_time_for_the_stream(tmp_path: Path) -
     assert watch.look() is None
     assert not watch.due
     assert watch.wait_s > 0
+
+
+def test_a_stream_of_many_tables_that_are_gone_is_opened_again(tmp_path: Path) -> None:
+    """Each announced table takes memory here and in the server's process, and some sources create and drop them all day."""
+    source = SourceConfig(name="shop", dsn=SecretStr("host=127.0.0.1 port=1"), publication="pub", slot="shop")
+    watch = CatalogWatch(source, new_chain(tmp_path / "lake"), ["pub"], WRITER, Timeout(5.0))
+    watch._previous = Fingerprint({}, {}, {})
+    for oid in range(1, TABLES_GONE_MAX + 2):
+        watch.saw(version(oid=oid))
+    with pytest.raises(ManyTablesError, match=f"has announced {TABLES_GONE_MAX + 1} tables"):
+        watch.look()
