@@ -303,10 +303,17 @@ class Flusher:
             self._add(batch, self._looked(batch, segment))
 
     def _looked(self, batch: Batch, segment: SegmentWriter, *, within: bool = False) -> SegmentWriter:
-        """Return the segment for the batch: one from after a reading that it calls for, unless `within` a transaction."""
-        if self._watch is None or not self._watch.passed(batch.partitions) or within:
+        """Return the segment for the batch: one from after a reading that it calls for.
+
+        Raises PartitionAmidError after that reading if the segment has an earlier part of the transaction, or what looking
+        raises.
+        """
+        if self._watch is None or not self._watch.passed(batch.partitions):
             return segment
         self._ends.wait()
+        if within:
+            segment.abandon()
+            self._watch.look_amid()
         if self._reached == self._chain.end:
             segment.abandon()
         else:

@@ -21,7 +21,7 @@ from lakeproof.drain.catalog.publications import (
     recorded_names,
 )
 from lakeproof.drain.catalog.resolver import CatalogResolver
-from lakeproof.drain.catalog.watch import CatalogWatch
+from lakeproof.drain.catalog.watch import Carried, CatalogWatch
 from lakeproof.drain.counts import DrainReport, Flush, Totals
 from lakeproof.drain.flush import Flusher
 from lakeproof.drain.loop import Goal, Listeners, Session, SessionEnd
@@ -96,10 +96,10 @@ class Supervisor:
             raise no_landing(lake)
         self._chain = chain
         self._start, self._stuck = self._chain.end, StuckWatch(self._chain, source.slot)
-        removed, self._passes_number = sweep(self._chain)
-        if removed:
-            message = f"removed {counted(len(removed), 'data file')} that no manifest names"
-            self._emit("drain.swept", message, files=len(removed))
+        swept = sweep(self._chain)
+        self._carried = Carried(passes_number=swept.ahead)
+        if files := len(swept.removed):
+            self._emit("drain.swept", f"removed {counted(files, 'data file')} that no manifest names", files=files)
 
     def run(self) -> DrainReport:
         again = False
@@ -235,7 +235,7 @@ class Supervisor:
         timeout = self._timeout(STOP_GRACE_S)
         writer = secrets.token_hex(16)
         watch = CatalogWatch(self._source, self._chain, publications, writer, timeout, existing=existing)
-        watch.passes_number, self._passes_number = self._passes_number, False
+        watch.carried = self._carried
         resolver = CatalogResolver(self._source, watch.readings, timeout)
         flusher = Flusher(
             self._chain,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 from typing_extensions import LiteralString
 
@@ -108,6 +109,27 @@ def test_the_reading_lands_before_the_rows_that_it_is_about(database: Database, 
     records = [m.number for m in manifests if m.catalog is not None and m.catalog.changes]
     with_rows = {m.number: {file.table.name for file in m.files} for m in manifests if m.files}
     assert min(with_rows) < min(records) < min(n for n, names in with_rows.items() if "r" in names)
+
+
+@pytest.mark.parametrize("memory", ["64MB", "64kB"])
+def test_so_it_does_amid_one_large_transaction(database: Database, config: Config, memory: LiteralString) -> None:
+    """The partition comes in a later part of it, whether the server streams the transaction or not."""
+    lake = SourceLake.open(config.location, "shop")
+    first = Chain.open(lake, Incarnation(1)).next_number
+    database.execute(
+        f"ALTER ROLE CURRENT_USER SET logical_decoding_work_mem = '{memory}'", "INSERT INTO q VALUES (60, 'v')"
+    )
+    with psycopg.connect(database.dsn) as conn:
+        for number in range(20):
+            conn.execute("INSERT INTO q VALUES (%s, repeat('x', 1000000))", [61 + number])
+        conn.execute(f"CREATE TABLE r2 PARTITION OF r {_LATER}")
+        conn.execute("INSERT INTO r VALUES (101, 'gone')")
+    database.execute("DROP TABLE r2")
+    check_held(config, "r")
+    chain = Chain.open(lake, Incarnation(1))
+    manifests = [chain.manifest(number) for number in range(first, chain.next_number)]
+    recorded = min(m.number for m in manifests if m.catalog is not None and m.catalog.changes)
+    assert recorded < min(m.number for m in manifests if "r" in {file.table.name for file in m.files})
 
 
 def test_a_label_and_an_attribute_that_came_and_went_hold_their_tables(database: Database, config: Config) -> None:

@@ -30,7 +30,7 @@ _STEP_S = 0.01
 
 @dataclass(slots=True)
 class PassingPartitions:
-    """The partitions of one session that no reading has below their root, until they are judged."""
+    """The partitions of one drain that no reading has below their root, until they are judged."""
 
     _waiting: dict[tuple[Oid, Oid], PartitionRows] = field(default_factory=dict)
     _judged_until: dict[tuple[Oid, Oid], Lsn] = field(default_factory=dict)

@@ -33,6 +33,14 @@ class PublicationsChangedError(StreamOutdatedError):
         super().__init__(f"publications of {source.name}", reason, "connect again")
 
 
+class PartitionAmidError(StreamOutdatedError):
+    """Rows came by a partition that no reading had, amid a large transaction: it is to come again after the reading."""
+
+    def __init__(self, source: SourceConfig) -> None:
+        reason = "amid a large transaction, rows came by a partition that the catalog had not been read with"
+        super().__init__(f"stream of {source.name}", reason, "connect again, now that it has been read")
+
+
 class ManyTablesError(StreamOutdatedError):
     """The stream has announced so many tables since it was opened that most of them are gone."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from psycopg.sql import SQL
@@ -48,8 +48,8 @@ from lakeproof.drain.catalog.passing_partitions import PassingPartitions
 from lakeproof.drain.catalog.publications import (
     ManyTablesError,
     NameOutdatedError,
+    PartitionAmidError,
     PublicationsChangedError,
-    StreamOutdatedError,
 )
 from lakeproof.drain.catalog.readings import Readings
 from lakeproof.errors import TransientError
@@ -90,12 +90,24 @@ class _Waiting:
     upper_lsn: Lsn
 
 
+@dataclass(slots=True)
+class Carried:
+    """What a drain's session leaves to the next one.
+
+    `passing` are partitions to be judged. With `passes_number` a reading is recorded even if nothing differs, so that the
+    chain passes its next number.
+    """
+
+    passing: PassingPartitions = field(default_factory=PassingPartitions)
+    passes_number: bool = False
+
+
 class CatalogWatch:
     """Watches the catalog for one session of a drain. For the flusher's thread; `close` it when that has ended.
 
     The stream was opened with `publications`; `existing` are all that the source then had; `chain` is the flusher's.
-    `timeout` limits every wait for the catalog. `changes` are the differences that nobody has reported yet. If
-    `passes_number` is set, the first reading is recorded even if nothing differs, so that the chain passes its next number.
+    `timeout` limits every wait for the catalog. `changes` are the differences that nobody has reported yet. `carried` is
+    what the drain's sessions share.
     """
 
     def __init__(
@@ -121,7 +133,6 @@ class CatalogWatch:
         self._waiting: dict[Oid, _Waiting] = {}
         self._schemas: dict[Oid, SchemaVersion] = {}
         self._renamed: dict[Oid, tuple[TableName, Lsn]] = {}
-        self._passing = PassingPartitions()
         self._seen: list[PartitionRows] = []
         self._due_at = 0.0
         self._retry_at = 0.0
@@ -131,7 +142,7 @@ class CatalogWatch:
         self.catalog_lsn = chain.newest.catalog_lsn
         self.readings = Readings(chain)
         self.changes: deque[TableDifferences] = deque()
-        self.passes_number = False
+        self.carried = Carried()
 
     @property
     def wait_s(self) -> float:
@@ -162,7 +173,7 @@ class CatalogWatch:
         unread = False
         for partition in partitions:
             before, after, _ = self.readings.around(partition.transaction.end_lsn)
-            unread |= self._passing.note(partition, (self._previous, before, after))
+            unread |= self.carried.passing.note(partition, (self._previous, before, after))
         if unread:
             self._due_at = 0.0
         return unread
@@ -174,9 +185,8 @@ class CatalogWatch:
         Raises FencedError if another writer has the number, StreamOutdatedError if the stream has to be opened again, and
         the error of a session's first reading.
         """
-        outdated = None if last else self._outdated()
-        if outdated is not None and not self._passing:
-            raise outdated
+        if not last:
+            self._check_stream()
         self._read_at = time.monotonic()
         self._due_at = self._read_at + self._source.drain.catalog_interval_s
         try:
@@ -197,11 +207,12 @@ class CatalogWatch:
         self._note_names(reading)
         if self._previous is None:
             return self._record(reading, None, reading.fingerprint, [])
-        recorded = self._compare(conn, self._previous, reading, existing_tables)
-        if outdated is not None:
-            # Not before: the next session does not have the partitions that wait to be judged.
-            raise outdated
-        return recorded
+        return self._compare(conn, self._previous, reading, existing_tables)
+
+    def look_amid(self) -> None:
+        """Read the catalog as `look` does, and raise PartitionAmidError: the transaction in hand has to come again."""
+        self.look()
+        raise PartitionAmidError(self._source)
 
     def close(self) -> None:
         close_quietly(self._conn)
@@ -216,18 +227,17 @@ class CatalogWatch:
             elif oid not in self._renamed or self._renamed[oid][0] != table.table:
                 self._renamed[oid] = table.table, reading.upper_lsn
 
-    def _outdated(self) -> StreamOutdatedError | None:
-        """Return why the stream should be opened again, if it should.
+    def _check_stream(self) -> None:
+        """Raise ManyTablesError or NameOutdatedError if the stream should be opened again.
 
         A walsender announces a partitioned table once for each partition, and not again when the root alone is renamed: once
         the stream is past a reading, it would go on with a name that is not the reading's.
         """
         if self._previous is not None and len(self._schemas) > len(self._previous.tables) + TABLES_GONE_MAX:
-            return ManyTablesError(self._source, len(self._schemas))
+            raise ManyTablesError(self._source, len(self._schemas))
         for oid, (name, upper_lsn) in self._renamed.items():
             if upper_lsn <= self._chain.end and self._schemas[oid].table != name:
-                return NameOutdatedError(self._source, self._schemas[oid].table, name)
-        return None
+                raise NameOutdatedError(self._source, self._schemas[oid].table, name)
 
     def _recall(self) -> None:
         """Use the newest reading of the chain, if it has one, as the one before."""
@@ -249,7 +259,7 @@ class CatalogWatch:
     def _read(self, conn: Connection) -> tuple[CatalogReading, frozenset[Oid]]:
         if set(publications_of(conn, self._source)) != self._existing:
             raise PublicationsChangedError(self._source)
-        self._seen = self._passing.visible(conn)
+        self._seen = self.carried.passing.visible(conn)
         before = self._previous
         if before is None:
             return observe_catalog(conn, self._publications, self._visibility), frozenset()
@@ -274,15 +284,15 @@ class CatalogWatch:
             conn, self._source, fingerprint, [c.oid for c in now if c.consequence is Consequence.APPLY]
         )
         now = [replace(change, version=versions.get(change.oid)) for change in now]
-        now, passed_from = self._passing.judge(self._seen, now, before, fingerprint)
+        now, passed_from = self.carried.passing.judge(self._seen, now, before, fingerprint)
         if later:
             kept = dict(fingerprint.tables) | {oid: before.tables[oid] for oid in later}
             fingerprint = Fingerprint(kept, fingerprint.types, fingerprint.publications)
         since = self.catalog_lsn or self._chain.head.end_lsn
-        self._passing.end(self._seen, reading.upper_lsn)
-        if self._passing:
+        self.carried.passing.end(self._seen, reading.upper_lsn)
+        if self.carried.passing:
             self._due_at = self._read_at + _NEW_TABLES_S
-        passes, self.passes_number = self.passes_number, False
+        passes, self.carried.passes_number = self.carried.passes_number, False
         if passes or now or fingerprint != before or reading.rules.keys() != self._rules.keys():
             return self._record(reading, since, fingerprint, now, complete=not later, passed_from=passed_from)
         self._previous = fingerprint
