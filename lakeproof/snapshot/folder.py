@@ -5,7 +5,10 @@ Copying does not belong here, nor does applying a snapshot to the lake; `lake/FO
     request.json          put first: the tables to be copied at C
     snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to other tables
     ended.json            put last: nobody adds to this folder any more. If its writer was killed, the next run puts it
-    entered.json          put by compaction once none of its tables waits: the folder is not searched for waiting ones again
+
+A folder is *settled* if it has ended, and each table that it was to copy is in the lake by this copy or by a later one.
+Compaction then puts a mark beside the folders, and nobody looks into it for tables that wait or are missing: a source whose
+thousand tables were copied one by one would cost a thousand requests at each cycle and each look at its state.
 
 A source has one snapshot at a time, since two would sweep each other's files. The lock is the store's: in a local folder the
 kernel's, free at once when its process is killed.
@@ -15,7 +18,7 @@ Missing tables are never written down: they are the requested tables that are in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -34,7 +37,6 @@ from lakeproof.storage.times import now_text
 
 _PART = "/snapshot-"
 _WANTED, _ENDED, _CLOSING = "request.json", "ended.json", "closing.json"
-ENTERED = "entered.json"
 
 
 def _read_reason(value: Any) -> str:
@@ -111,6 +113,20 @@ def snapshot_folders(lake: SourceLake, incarnation: Incarnation) -> list[str]:
     return [f"{folder}/{name}" for name in lake.store.folders(folder)]
 
 
+def settled_folders(lake: SourceLake, incarnation: Incarnation) -> set[str]:
+    """Return the folders of the incarnation's settled snapshots."""
+    marks = lake.store.list(lake.paths.settled_snapshots(incarnation))
+    return {f"{lake.paths.snapshots(incarnation)}/{mark.rpartition('/')[2].removesuffix('.json')}" for mark in marks}
+
+
+def unsettled_folders(lake: SourceLake, incarnation: Incarnation) -> list[str]:
+    """Return the folders of the incarnation's snapshots, oldest first, from the first that is not settled on."""
+    settled = settled_folders(lake, incarnation)
+    folders = snapshot_folders(lake, incarnation)
+    first = next((number for number, folder in enumerate(folders) if folder not in settled), len(folders))
+    return folders[first:]
+
+
 def read_request(lake: SourceLake, folder: str) -> SnapshotRequest | None:
     """Return a snapshot's request; None if its writer was killed before it had put one."""
     return SnapshotRequest.read(lake.store, request_key(folder))
@@ -149,24 +165,27 @@ def find_snapshot(lake: SourceLake, folder: str) -> SnapshotDoc | None:
 def finished_tables(
     lake: SourceLake, incarnation: Incarnation, *, waiting: bool = False
 ) -> dict[TableName, FinishedCopy]:
-    """Return each table's newest complete copy; with `waiting`, only from folders that compaction has not marked done."""
+    """Return each table's newest complete copy; with `waiting`, only from folders that are not settled."""
+    settled = settled_folders(lake, incarnation) if waiting else set[str]()
+    return _finished_in(lake, [f for f in snapshot_folders(lake, incarnation) if f not in settled])
+
+
+def _finished_in(lake: SourceLake, folders: Sequence[str]) -> dict[TableName, FinishedCopy]:
     newest: dict[TableName, FinishedCopy] = {}
-    for folder in snapshot_folders(lake, incarnation):
-        if waiting and lake.store.exists(f"{folder}/{ENTERED}"):
-            continue
+    for folder in folders:
         snapshot = find_snapshot(lake, folder)
         if snapshot is not None:
             newest |= {t: FinishedCopy(folder, snapshot.consistent_point, s) for t, s in snapshot.tables.items()}
     return newest
 
 
-def missing_tables(
-    lake: SourceLake, incarnation: Incarnation, finished: Mapping[TableName, FinishedCopy]
-) -> set[TableName]:
+def missing_tables(lake: SourceLake, incarnation: Incarnation) -> set[TableName]:
     """Return the tables requested of a snapshot that neither it nor a later one has, and that none reported as gone."""
     missing: set[TableName] = set()
     gone: set[TableName] = set()
-    for folder in reversed(snapshot_folders(lake, incarnation)):
+    folders = unsettled_folders(lake, incarnation)
+    finished = _finished_in(lake, folders)
+    for folder in reversed(folders):
         end = read_end(lake, folder)
         gone |= set() if end is None else set(end.gone)
         request = read_request(lake, folder)
@@ -213,7 +232,7 @@ def open_points(lake: SourceLake, incarnation: Incarnation) -> list[Lsn]:
 
 def _not_ended(lake: SourceLake, incarnation: Incarnation) -> Iterator[tuple[str, SnapshotRequest]]:
     """Yield the folder and the request of each snapshot that has not ended."""
-    for folder in snapshot_folders(lake, incarnation):
+    for folder in unsettled_folders(lake, incarnation):
         request = None if lake.store.exists(end_key(folder)) else read_request(lake, folder)
         if request is not None:
             yield folder, request

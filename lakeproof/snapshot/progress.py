@@ -26,7 +26,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
 from lakeproof.postgres.catalog.tables import PublishedTable
 from lakeproof.postgres.copying.cost import SnapshotCost
-from lakeproof.snapshot.folder import finished_tables, missing_tables, read_end, read_request, snapshot_folders
+from lakeproof.snapshot.folder import find_snapshot, missing_tables, read_end, read_request, unsettled_folders
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError
 from lakeproof.storage.times import now_text
@@ -234,12 +234,11 @@ class SnapshotStatus:
 def snapshot_status(chain: Chain, *, locked: bool | None) -> SnapshotStatus | None:
     """Read the newest snapshot's state; None if it is complete or there is none. Raises LakeError if it is damaged."""
     lake, incarnation = chain.lake, chain.incarnation
-    newest_first = ((folder, read_request(lake, folder)) for folder in reversed(snapshot_folders(lake, incarnation)))
+    newest_first = ((folder, read_request(lake, folder)) for folder in reversed(unsettled_folders(lake, incarnation)))
     folder, request = next((each for each in newest_first if each[1] is not None), ("", None))
     if request is None:
         return None
-    finished = finished_tables(lake, incarnation)
-    missing = missing_tables(lake, incarnation, finished)
+    missing = missing_tables(lake, incarnation)
     is_read_since = (chain.newest.catalog_lsn or Lsn.ZERO) >= request.consistent_point
     catalog = newest_catalog(chain) if missing and is_read_since else None
     if catalog is not None:
@@ -248,7 +247,8 @@ def snapshot_status(chain: Chain, *, locked: bool | None) -> SnapshotStatus | No
     if not missing and not locked:
         return None
     end = read_end(lake, folder)
-    done = [copy.table for copy in finished.values() if copy.key == folder]
+    copied = find_snapshot(lake, folder)
+    done = [] if copied is None else copied.tables.values()
     progress = read_progress(lake) if locked is not False else None
     return SnapshotStatus(
         running=locked,

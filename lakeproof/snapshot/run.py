@@ -272,7 +272,7 @@ class SnapshotRun:
         """Return the missing tables of `names` if some are missing or a run was killed, else all of `names`."""
         finished = finished_tables(self._lake, incarnation)
         # The copy of a table that is being resumed may be from before it was paused.
-        missing = missing_tables(self._lake, incarnation, finished) | self._resuming
+        missing = missing_tables(self._lake, incarnation) | self._resuming
         left = [name for name in names if name not in finished or name in missing]
         kept = {name: finished[name] for name in names if name not in set(left)}
         if not kept or not (left or (self._abandoned.get(incarnation) and may_be_applied(self._lake, incarnation))):

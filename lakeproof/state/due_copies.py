@@ -181,7 +181,7 @@ def already_copied(config: Config, name: str, tables: Collection[TableName]) -> 
     if chain is None:
         return {}
     finished = finished_tables(state.lake, chain.incarnation)
-    waiting = {*state.paused, *missing_tables(state.lake, chain.incarnation, finished)}
+    waiting = {*state.paused, *missing_tables(state.lake, chain.incarnation)}
     in_lake: Mapping[TableName, CutTable] = {}
     if cut is not None and not state.has_switched:
         in_lake = cut.tables

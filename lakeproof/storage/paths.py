@@ -109,6 +109,10 @@ class LakePaths:
         """The folder of the snapshot at a consistent point."""
         return f"{self.snapshots(incarnation)}/{int(consistent_point):016x}"
 
+    def settled_snapshots(self, incarnation: Incarnation) -> str:
+        """The folder of the marks of one incarnation's snapshots that are settled, each with the name of the snapshot's."""
+        return f"{self.all_snapshots}/settled/{incarnation:06d}"
+
     @property
     def snapshot_lock(self) -> str:
         """The file that the process copying a snapshot of this source keeps locked."""

@@ -107,7 +107,7 @@ def test_killed_at_random_the_next_run_copies_what_is_missing(shop: Drained, see
             _all_visible_is_whole(shop)
         lake = _lake(shop)
         finished = finished_tables(lake, ONE) if shop.lake.exists() else {}
-        missing = missing_tables(lake, ONE, finished) if finished else set()
+        missing = missing_tables(lake, ONE) if finished else set()
         report = bootstrap(_config(shop), SOURCE)
     if report.kept:
         # A whole snapshot may have been followed by one that was killed: then what that one had not come to is missing.
@@ -120,7 +120,7 @@ def test_killed_at_random_the_next_run_copies_what_is_missing(shop: Drained, see
 def _missing(shop: Drained) -> set[TableName]:
     """Return the tables that no snapshot has whole."""
     finished = finished_tables(_lake(shop), ONE) if shop.lake.exists() else {}
-    return missing_tables(_lake(shop), ONE, finished) if finished else set(TABLES)
+    return missing_tables(_lake(shop), ONE) if finished else set(TABLES)
 
 
 def _kill_one(shop: Drained, chance: random.Random) -> None:
@@ -246,7 +246,7 @@ def _ends_equal(shop: Drained, report: SnapshotReport) -> None:
     wait_until(lambda: shop.database.slots() == {shop.slot})
     finished = finished_tables(lake, ONE)
     assert finished.keys() == set(TABLES)
-    assert missing_tables(lake, ONE, finished) == set()
+    assert missing_tables(lake, ONE) == set()
     assert all(read_end(lake, folder) for folder in snapshot_folders(lake, ONE))
     assert {t: finished[t].consistent_point for t in report.tables} == {
         t: copied.consistent_point for t, copied in report.tables.items()

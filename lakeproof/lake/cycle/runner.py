@@ -20,7 +20,7 @@ from lakeproof.lake.cycle.task import CycleSettings
 from lakeproof.lake.cycle.upkeep.maintenance import Maintenance, begin_maintenance, finish_maintenance
 from lakeproof.lake.cycle.work_left import WorkLeft, copied_rows, units_of
 from lakeproof.lake.delta.files.optimize import is_crowded
-from lakeproof.lake.planning.entries import EntryLimit, mark_consumed, pending_snapshots
+from lakeproof.lake.planning.entries import EntryLimit, mark_settled, pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import (
@@ -292,7 +292,7 @@ class Runner:
 
         result = apply_cycle(self.spark, chain, self.lease, cycle, replace(self._settings(), on_table=on_table))
         if any(isinstance(table.work, Copy) for table in cycle.intent.tables.values()):
-            mark_consumed(self.lease.lake, result.cut)
+            mark_settled(self.lease.lake, result.cut)
         cut_report = _cut_report(result, copied)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))

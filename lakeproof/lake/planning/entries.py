@@ -46,13 +46,14 @@ from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.schema import Identity, SchemaVersion
 from lakeproof.snapshot.copy.keyed_copy import copies_to_remove
 from lakeproof.snapshot.folder import (
-    ENTERED,
     FinishedCopy,
-    end_key,
     find_snapshot,
     finished_tables,
     may_be_applied,
+    read_end,
+    settled_folders,
     snapshot_folders,
+    unsettled_folders,
 )
 from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.document import Document
@@ -62,13 +63,13 @@ from lakeproof.storage.times import now_text
 
 
 @dataclass(frozen=True, slots=True)
-class _Entered(Document):
-    """The mark of a snapshot of which no table waits any more; nobody reads it."""
+class _Settled(Document):
+    """The mark of a snapshot that is settled; nobody reads it."""
 
-    FORMAT = "lakeproof.snapshotentered/1"
+    FORMAT = "lakeproof.snapshotsettled/1"
 
     cut: CycleField
-    entered_at: str
+    settled_at: str
 
 
 def pending_snapshots(lake: SourceLake, incarnation: Incarnation, cut: Cut | None) -> dict[TableName, FinishedCopy]:
@@ -79,17 +80,22 @@ def pending_snapshots(lake: SourceLake, incarnation: Incarnation, cut: Cut | Non
     return {t: p for t, p in newest.items() if waits(cut, t, (incarnation, p.consistent_point))}
 
 
-def mark_consumed(lake: SourceLake, cut: Cut) -> None:
-    """Mark the ended snapshots of which no table waits any more; reads those that are not marked yet."""
-    for folder in snapshot_folders(lake, cut.incarnation):
-        if lake.store.exists(f"{folder}/{ENTERED}") or not lake.store.exists(end_key(folder)):
+def mark_settled(lake: SourceLake, cut: Cut) -> None:
+    """Mark the ended snapshots whose tables are all in the lake, by this copy or a later one; reads the unmarked ones."""
+    settled = settled_folders(lake, cut.incarnation)
+    for folder in unsettled_folders(lake, cut.incarnation):
+        end = None if folder in settled else read_end(lake, folder)
+        if end is None:
             continue
         copied = find_snapshot(lake, folder)
-        point = None if copied is None else (cut.incarnation, copied.consistent_point)
-        if copied is None or point is None or not any(waits(cut, t, point) for t in copied.tables):
-            mark = _Entered(cut.number, now_text()).to_bytes()
+        point = (cut.incarnation, end.consistent_point)
+        not_copied = {*end.failed, *end.left}
+        if not_copied <= cut.tables.keys() and not any(
+            waits(cut, t, point) for t in (not_copied if copied is None else not_copied | copied.tables.keys())
+        ):
+            mark = f"{lake.paths.settled_snapshots(cut.incarnation)}/{folder.rpartition('/')[2]}.json"
             with suppress(AlreadyExistsError):
-                lake.store.put_if_absent(f"{folder}/{ENTERED}", mark)
+                lake.store.put_if_absent(mark, _Settled(cut.number, now_text()).to_bytes())
 
 
 def entered_chunks(lake: SourceLake, cut: Cut | None) -> list[str]:
