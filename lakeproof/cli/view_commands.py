@@ -26,7 +26,7 @@ def replace(context: Context, args: argparse.Namespace) -> Outcome:
     from lakeproof.commands import refresh as step
 
     context.check_free_to_refresh()
-    with context.spark() as spark:
+    with context.spark_on_demand() as spark:
         if args.apply:
             done = step.apply_preview(context.config, view, spark, context.report, args.preview)
         elif args.take_back:

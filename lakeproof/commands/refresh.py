@@ -36,6 +36,7 @@ from lakeproof.lake.records.views.definitions import (
 )
 from lakeproof.lake.spark.driver import at_work
 from lakeproof.lake.spark.failures import reading, reason_of, without_java
+from lakeproof.lake.spark_on_demand import AnySpark, SparkOnDemand
 from lakeproof.names import CycleNumber
 from lakeproof.sql_catalog import name_views
 from lakeproof.storage.open import open_store
@@ -111,7 +112,7 @@ def views_standing_still(config: Config, view: str | Collection[str] | None) -> 
 
 
 @without_java(lambda _config, view, *_, **__: f"view {view}")
-def preview(config: Config, view: str, spark: SparkSession, report: Report = silent, samples: int = 5) -> ReplaceReport:
+def preview(config: Config, view: str, spark: AnySpark, report: Report = silent, samples: int = 5) -> ReplaceReport:
     """Compute the view by the configuration's definition at the newest cuts, and stage what differs; readers see nothing.
 
     Takes no lock: refreshes go on. Raises ConfigError for a definition that can't be computed or kept, LakeError for a
@@ -120,8 +121,9 @@ def preview(config: Config, view: str, spark: SparkSession, report: Report = sil
     if not 0 <= samples <= SAMPLE_ROWS_MAX:
         raise ConfigError("--samples", f"it is {samples}", f"give a number from 0 to {SAMPLE_ROWS_MAX}")
     file, store = config.view(view), open_store(config.location)
-    with at_work(spark, config.location):
-        cut, session = _newest(store, file), spark.newSession()
+    on_demand = SparkOnDemand.of(spark)
+    with at_work(on_demand, config.location):
+        cut, session = _newest(store, file), on_demand.get().newSession()
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, file, session, store)
             staged, rows = preview_view(session, store, file, inputs, cut, samples)
@@ -146,7 +148,7 @@ def preview(config: Config, view: str, spark: SparkSession, report: Report = sil
 
 @without_java(lambda _config, view, *_, **__: f"view {view}")
 def apply_preview(
-    config: Config, view: str, spark: SparkSession, report: Report = silent, name: str | None = None
+    config: Config, view: str, spark: AnySpark, report: Report = silent, name: str | None = None
 ) -> ReplaceReport:
     """Commit the view's newest preview, whose name is `name` if one is given; the definition is applied from then on.
 
@@ -154,12 +156,13 @@ def apply_preview(
     Raises ConfigError if there is no preview of the configuration's definition, or another than `name`; and as `preview`.
     """
     file, store = config.view(view), open_store(config.location)
-    with at_work(spark, config.location), one_refresh(store) as lock:
+    on_demand = SparkOnDemand.of(spark)
+    with at_work(on_demand, config.location), one_refresh(store) as lock:
         cut, staged_preview = _newest(store, file), newest_preview(store, view)
         if staged_preview is None and cut.definition_sha256 == ViewDefinition.of(file).sha256:
             return ReplaceReport(view, "nothing", cut=cut.number, delta_version=cut.delta_version, sources=cut.sources)
         chosen = _to_apply(file, staged_preview, name)
-        session = spark.newSession()
+        session = on_demand.get().newSession()
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, file, session, store)
             moved = _why_moved(chosen, cut, inputs)
@@ -171,7 +174,7 @@ def apply_preview(
             moved = "its table was written by somebody else"
         # Only now: a killed run finds it again.
         remove_previews(store, view)
-        name_views(config, spark, report)
+        name_views(config, on_demand, report)
     inserted, retracted = chosen.staged
     done = with_fields(
         _committed(applied, "applied"),
@@ -189,23 +192,24 @@ def apply_preview(
 
 
 @without_java(lambda _config, view, *_, **__: f"view {view}")
-def take_back(config: Config, view: str, spark: SparkSession, report: Report = silent) -> ReplaceReport:
+def take_back(config: Config, view: str, spark: AnySpark, report: Report = silent) -> ReplaceReport:
     """Compute the view by the definition that was applied before, at the newest cuts, and apply that.
 
     Raises ConfigError if none was, and as `preview`.
     """
     file, store = config.view(view), open_store(config.location)
-    with at_work(spark, config.location), one_refresh(store) as lock:
+    on_demand = SparkOnDemand.of(spark)
+    with at_work(on_demand, config.location), one_refresh(store) as lock:
         cut = _newest(store, file)
         if cut.replaced_sha256 is None:
             reason = "no definition was applied before, or that was taken back already"
             raise ConfigError(f"view {view}", reason, f"edit {file.sql_file.name}, then run `lakeproof replace {view}`")
         before = with_definition(file, read_definition(store, view, cut.replaced_sha256))
-        session = spark.newSession()
+        session = on_demand.get().newSession()
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, before, session, store)
             applied = refresh_view(session, store, before, with_fields(inputs, replaces=True, takes_back=True), lock)
-        name_views(config, spark, report)
+        name_views(config, on_demand, report)
     done = _committed(applied, "taken_back")
     report(_event(done, "taken back: "))
     return done

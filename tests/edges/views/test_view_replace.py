@@ -26,6 +26,7 @@ from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
 from lakeproof.views.audit import audit_view
 from tests.support.lake.lake_steps import make_config
+from tests.support.lake.proof_steps import WITHOUT
 from tests.support.views.view_shop import Shop, T
 
 pytestmark = pytest.mark.spark
@@ -104,7 +105,7 @@ def test_an_edit_is_seen_applied_and_taken_back(place: Edited) -> None:
     assert (cut.strategy, cut.delta_version, place.version()) == ("staged", 1, 1)
     assert place.rows() == place.answer(second)
     assert place.previews() == []
-    assert apply_preview(config, "a", spark).done == "nothing", "a run that did not see its own end is repeated"
+    assert apply_preview(config, "a", WITHOUT).done == "nothing", "a run that did not see its own end is repeated"
     place.shop.cut()
     assert refresh(config, "a", spark)[0].not_applied is None
     assert place.rows() == place.answer(second)
@@ -112,7 +113,7 @@ def test_an_edit_is_seen_applied_and_taken_back(place: Edited) -> None:
     assert place.rows() == place.answer(FIRST)
     assert "edited, not applied" in (refresh(config, "a", spark)[0].not_applied or "")
     with pytest.raises(ConfigError, match="taken back already"):
-        take_back(config, "a", spark)
+        take_back(config, "a", WITHOUT)
 
 
 @pytest.mark.full
@@ -205,15 +206,15 @@ def test_a_view_that_has_moved_on_is_computed_again(place: Edited) -> None:
     assert place.rows() == place.answer("SELECT id, 'other' AS v FROM t")
     place.edit("SELECT id, 'late' AS v FROM t")
     with pytest.raises(ConfigError, match="no preview to apply"):
-        apply_preview(config, "a", spark)
+        apply_preview(config, "a", WITHOUT)
     later = preview(config, "a", spark)
     with pytest.raises(ConfigError, match=f"the newest is {later.preview}"):
-        apply_preview(config, "a", spark, name=shown.preview)
+        apply_preview(config, "a", WITHOUT, name=shown.preview)
     place.edit("SELECT id, 'later' AS v FROM t")
     with pytest.raises(ConfigError, match="edited again since the preview"):
-        apply_preview(config, "a", spark)
+        apply_preview(config, "a", WITHOUT)
     with pytest.raises(LakeError, match="does not have it yet"):
-        preview(config, "b", spark)
+        preview(config, "b", WITHOUT)
 
 
 @pytest.mark.full
@@ -257,7 +258,7 @@ def test_a_killed_step_leaves_the_view_old_or_new(place: Edited, *, new_columns:
     killed_at("view.after_staged", preview)
     assert newest_preview(place.store, "a") is None
     with pytest.raises(ConfigError, match="no preview"):
-        apply_preview(config, "a", spark)
+        apply_preview(config, "a", WITHOUT)
     preview(config, "a", spark)
     assert len(place.previews()) == 2
     for failpoint in ("cycle.after_tables", "cycle.after_sync"):
