@@ -94,6 +94,9 @@ class LeaseDoc(Document):
     """A taken epoch: its holder and, if the holder works with one, its JVM."""
 
     FORMAT = "lakeproof.lease/1"
+    REMEDY = (
+        "end every JVM of lakeproof that still runs, on each of its hosts, then delete this file: a lease is taken anew"
+    )
 
     epoch: Count
     writer: str

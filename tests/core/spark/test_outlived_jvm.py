@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.errors import LakeError
 from lakeproof.lake.records.lease import LeaseDoc, Process, hold_lease, process
 from lakeproof.storage.open import open_store
 from lakeproof.storage.paths import LakePaths
@@ -49,3 +50,16 @@ def test_only_the_jvm_of_a_dead_holder_is_ended(
     with hold_lease(SourceLake.open(str(tmp_path), "shop")) as lease:
         assert lease.epoch == 2
     assert actual.lives is not ends
+
+
+def test_a_damaged_lease_is_taken_anew_once_it_is_deleted(tmp_path: Path) -> None:
+    """It names the JVM that may outlive its holder: nobody but a person knows now whether one does."""
+    lake = SourceLake.open(str(tmp_path), "shop")
+    with hold_lease(lake):
+        pass
+    lake.store.put(lake.paths.lease(1), b"{")
+    with pytest.raises(LakeError, match=r"it is damaged: .* then delete this file"), hold_lease(lake):
+        pass
+    lake.store.delete(lake.paths.lease(1))
+    with hold_lease(lake) as lease:
+        assert lease.epoch == 1
