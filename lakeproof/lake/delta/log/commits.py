@@ -152,14 +152,18 @@ def note_end(path: str, version: int) -> None:
 
 def ends(path: str, version: int) -> bool:
     """True if this process has seen the log end at a version, and nobody has committed since; False: a listing shows it."""
-    if _ends.get(path) != version:
-        return False
     table = Folder.at(path)
+    return _is_still_there(table, path, version) and not table.store.exists(table.key_of(commit_name(version + 1)))
+
+
+def _is_still_there(table: Folder, path: str, version: int) -> bool:
+    """True if this process has seen the log end at a version that has a commit, and the commit is there."""
+    if version == NO_VERSION or _ends.get(path) != version:
+        return False
     try:
-        whole = table.store.size(table.key_of(commit_name(version))) > 0
+        return table.store.size(table.key_of(commit_name(version))) > 0
     except NotFoundError:
         return False
-    return whole and not table.store.exists(table.key_of(commit_name(version + 1)))
 
 
 def last_following(path: str, version: int) -> int:
@@ -270,7 +274,9 @@ def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool])
                 path, commit.description, "let nothing but lakeproof write this table, and snapshot it again"
             )
         before = commit.version
-    check_whole(path, before)
+    # That nothing follows was seen right now.
+    if not _is_still_there(Folder.at(path), path, before):
+        check_whole(path, before)
     return before, None
 
 
