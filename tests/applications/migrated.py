@@ -43,8 +43,8 @@ class Migrated:
         try:
             with connection.transaction():
                 connection.execute(statement.encode())
-        except psycopg.errors.UniqueViolation:
-            # Of rows that were there: a person corrects them later.
+        except (psycopg.errors.UniqueViolation, psycopg.errors.ProgramLimitExceeded):
+            # Of rows that were there, twice or too large for an index: a person corrects them later.
             pass
 
     def _use(self) -> None:
