@@ -53,7 +53,6 @@ from lakeproof.snapshot.folder import (
     read_end,
     settled_folders,
     snapshot_folders,
-    unsettled_folders,
 )
 from lakeproof.snapshot.state import SnapshotTable
 from lakeproof.storage.document import Document
@@ -83,16 +82,14 @@ def pending_snapshots(lake: SourceLake, incarnation: Incarnation, cut: Cut | Non
 def mark_settled(lake: SourceLake, cut: Cut) -> None:
     """Mark the ended snapshots whose tables are all in the lake, by this copy or a later one; reads the unmarked ones."""
     settled = settled_folders(lake, cut.incarnation)
-    for folder in unsettled_folders(lake, cut.incarnation):
+    for folder in snapshot_folders(lake, cut.incarnation):
         end = None if folder in settled else read_end(lake, folder)
         if end is None:
             continue
-        copied = find_snapshot(lake, folder)
-        point = (cut.incarnation, end.consistent_point)
+        copied, point = find_snapshot(lake, folder), (cut.incarnation, end.consistent_point)
         not_copied = {*end.failed, *end.left}
-        if not_copied <= cut.tables.keys() and not any(
-            waits(cut, t, point) for t in (not_copied if copied is None else not_copied | copied.tables.keys())
-        ):
+        tables = not_copied if copied is None else not_copied | copied.tables.keys()
+        if not_copied <= cut.tables.keys() and not any(waits(cut, t, point) for t in tables):
             mark = f"{lake.paths.settled_snapshots(cut.incarnation)}/{folder.rpartition('/')[2]}.json"
             with suppress(AlreadyExistsError):
                 lake.store.put_if_absent(mark, _Settled(cut.number, now_text()).to_bytes())
