@@ -30,7 +30,7 @@ _DESCRIPTIONS = {
     "long nobody has read it, and when the server would invalidate it at the present rate. The slot drain sensor updates "
     "the result when it changes.",
     WHOLE: "Every published table is in the lake, or on its way; every table was compared with the source, and was equal; "
-    "no day that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was never compared, or a day "
+    "no day that `daily` asks for is missing; nobody but lakeproof wrote a view. WARN: a table was not compared, or a day "
     "is missing. The same is in `lakeproof status`.",
 }
 
@@ -134,7 +134,7 @@ def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
         passed, is_error = not lacking, bool(lacking.waited_for or lacking.differing or lacking.views)
         numbers = {
             "absent_tables": len(lacking.waited_for),
-            "unproved_tables": len(lacking.unproved),
+            "unproved_tables": len(lacking.unproved) + len(lacking.widened),
             "differing_tables": len(lacking.differing),
             "missing_days": sum(map(len, lacking.days.values())),
             "overwritten_views": len(lacking.views),

@@ -293,8 +293,13 @@ def _column(had: ColumnFacts, has: ColumnFacts, retyped: Collection[int]) -> Ite
         yield Difference.COLUMN_WIDTH
 
 
+def is_wider(had: int, has: int) -> bool:
+    """True if the type `has` has every value of `had`, and a table is rewritten for it."""
+    return (had, has) in _WIDER
+
+
 def _widened(had: ColumnFacts, has: ColumnFacts) -> bool:
-    return (had.type_oid, has.type_oid) in _WIDER
+    return is_wider(had.type_oid, has.type_oid)
 
 
 def _retyped(had: ColumnFacts, has: ColumnFacts) -> bool:

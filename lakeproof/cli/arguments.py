@@ -80,7 +80,7 @@ words before a table's name:
   left     it stands still since it was dropped, or is published and asked for no more
   coming   the next compaction will hold it
   new      a pattern matches it, and it is not published
-  lacking  it is published and in no lake; or never compared, differing, without a day, overwritten
+  lacking  it is published and in no lake; or not compared, differing, without a day, overwritten
 
 Exit status 1 if anything is held or lacking, or an interrupted snapshot has left tables.
 """

@@ -107,7 +107,9 @@ CUT_NUMBER = _gauge("cut_number", By.BOTH, "Number of the newest cut")
 CUT_AGE = _gauge("cut_age_seconds", By.BOTH, "Age of the newest cut")
 HELD_TABLES = _gauge("held_tables", By.BOTH, "Tables that stand at an earlier position, and that somebody waits for")
 ABSENT_TABLES = _gauge("absent_tables", By.BOTH, "Published tables that are in no lake")
-UNPROVED_TABLES = _gauge("unproved_tables", By.BOTH, "Tables that no proof has ever compared with the source")
+UNPROVED_TABLES = _gauge(
+    "unproved_tables", By.BOTH, "Tables that no proof has compared with the source, ever or since a column was widened"
+)
 MISSING_DAYS = _gauge("missing_days", By.BOTH, "Days of tables that `daily` asks for and the lake does not have")
 OVERWRITTEN_VIEWS = _gauge(
     "overwritten_views", By.BOTH, "Views that read the source and that somebody else has written"

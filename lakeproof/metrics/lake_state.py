@@ -27,8 +27,9 @@ from lakeproof.metrics import definitions as m
 from lakeproof.metrics.samples import PolledValue, Sample
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import Proved
+from lakeproof.state.compared import proved_tables
 from lakeproof.state.problem import Problems
-from lakeproof.state.shortfall import Shortfall, proved_tables, shortfall
+from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
@@ -161,7 +162,7 @@ def _lacking(shortfall: Shortfall | None) -> dict[m.Metric, float | None]:
         return {}
     return {
         m.ABSENT_TABLES: len(shortfall.waited_for),
-        m.UNPROVED_TABLES: len(shortfall.unproved),
+        m.UNPROVED_TABLES: len(shortfall.unproved) + len(shortfall.widened),
         m.MISSING_DAYS: sum(map(len, shortfall.days.values())),
         m.OVERWRITTEN_VIEWS: len(shortfall.views),
     }

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -251,9 +251,17 @@ def views_due(views: Sequence[str], proved: Mapping[str, LakeProved]) -> list[st
     return sorted(views, key=lambda v: (proved[v].time if v in proved else "", v))[:1]
 
 
-def due_tables(tables: Sequence[TableName], proved: Mapping[TableName, Proved], rows_max: int) -> list[TableName]:
-    """Return those of `tables` that a scheduled proof of about `rows_max` rows compares, in their order."""
-    chosen = {t for t in tables if t not in proved or proved[t].rows is None}
+def due_tables(
+    tables: Sequence[TableName],
+    proved: Mapping[TableName, Proved],
+    rows_max: int,
+    doubted: Collection[TableName] = (),
+) -> list[TableName]:
+    """Return those of `tables` that a scheduled proof of about `rows_max` rows compares, in their order.
+
+    Each that was not compared by the last proof is among them, and each that is `doubted`.
+    """
+    chosen = {t for t in tables if t not in proved or proved[t].rows is None or t in doubted}
     sizes = {t: proved[t].rows or 0 for t in tables if t not in chosen}
     chosen |= {t for t, rows in sizes.items() if rows <= rows_max * SMALL_SHARE}
     room = rows_max - sum(sizes.get(t, 0) for t in chosen)

@@ -6,7 +6,8 @@ Commands, sensors and pages draw conclusions from a state and show it.
     source_state.py   a source's documents, each read once, with its own error
     problem.py        what could not be read, or is wrong      status.py        all sources, views and groups
     source.py         one source, for people                   slot.py          the slot, as the server has it
-    shortfall.py      what the lake lacks, and was not proven  absent.py        published tables that are in no lake
+    shortfall.py      what the lake lacks                      absent.py        published tables that are in no lake
+    compared.py       tables by their last proofs
     due.py            days that are missing, proofs that are due
     due_copies.py     copies that are due, and those that are not
     views.py          views: behind, or overwritten            due_work.py      whether compact or refresh has work
@@ -15,6 +16,7 @@ Commands, sensors and pages draw conclusions from a state and show it.
 
 __all__ = [
     "absent",
+    "compared",
     "due",
     "due_copies",
     "due_work",

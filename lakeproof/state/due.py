@@ -14,13 +14,12 @@ from datetime import date, datetime, timedelta
 from lakeproof.config.model import Config
 from lakeproof.lake.records.days import read_days
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.store import newest_cut
 from lakeproof.names import TableName
-from lakeproof.proof.record import due_tables, histories_due, read_record, views_due
+from lakeproof.proof.record import due_tables, histories_due, views_due
 from lakeproof.snapshot.folder import read_request
+from lakeproof.state.compared import widened_tables
 from lakeproof.state.known_tables import with_known_tables
 from lakeproof.state.source_state import SourceState
-from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 
 GRACE = timedelta(hours=6)
@@ -95,12 +94,11 @@ class DueProofs:
 
 def due_proofs(config: Config, name: str, views: Sequence[str]) -> DueProofs:
     """Return the known tables, histories and `views` whose turn it is."""
-    source, lake = with_known_tables(config, name), SourceLake.open(config.location, name)
-    last, cut = read_record(lake), newest_cut(lake)
-    in_lake = {} if cut is None else cut.tables
+    source, state = with_known_tables(config, name), SourceState.of(config, name)
+    last, in_lake = state.proofs, {} if state.cut is None else state.cut.tables
     rows = {table: in_lake[table].history_sum.rows for table in source.tables if table in in_lake}
     return DueProofs(
-        due_tables(source.tables, last.tables, source.proof_rows),
+        due_tables(source.tables, last.tables, source.proof_rows, widened_tables(state)),
         histories_due(rows, last.tables, source.proof_rows),
         views_due(views, last.views),
     )

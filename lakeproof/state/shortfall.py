@@ -13,8 +13,8 @@ from lakeproof.config.model import Config
 from lakeproof.config.view_graph import readers_of
 from lakeproof.events import counted, listed
 from lakeproof.names import TableName
-from lakeproof.proof.record import Proved
 from lakeproof.state.absent import AbsentTable, absence
+from lakeproof.state.compared import differing_tables, never_compared, widened_tables
 from lakeproof.state.due import missing_days
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.open import open_store
@@ -26,13 +26,15 @@ class Shortfall:
     """The published tables that are in no lake, and what is wrong with what is there.
 
     `entering` come with the next compaction. `unproved` were never compared with the source, `differing` differed when they
-    were. `days` that `daily` asks for are missing. `views` that read the source were written by somebody else since.
+    were, and of `widened` these columns were widened since, perhaps with other values. `days` that `daily` asks for are
+    missing. `views` that read the source were written by somebody else since.
     """
 
     absent: Mapping[TableName, AbsentTable] = field(default_factory=dict)
     entering: tuple[TableName, ...] = ()
     unproved: tuple[TableName, ...] = ()
     differing: Mapping[TableName, str] = field(default_factory=dict)
+    widened: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     days: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     views: Mapping[str, str] = field(default_factory=dict)
 
@@ -42,7 +44,7 @@ class Shortfall:
         return {table: why for table, why in self.absent.items() if not why.is_excluded}
 
     def __bool__(self) -> bool:
-        return bool(self.waited_for or self.unproved or self.differing or self.days or self.views)
+        return bool(self.waited_for or self.unproved or self.differing or self.widened or self.days or self.views)
 
     def sentences(self, source: str) -> Iterator[str]:
         """Yield a sentence for each absent table, and one for each other kind of shortfall."""
@@ -51,6 +53,9 @@ class Shortfall:
             yield f"never compared with the source: {listed(self.unproved)}; run `lakeproof prove {source}`"
         if self.differing:
             yield f"differed when last compared: {listed(self.differing)}; run `lakeproof prove {source} --repair`"
+        for table, columns in self.widened.items():
+            reason = f"{listed(columns)} got a wider type since it was compared, and with USING perhaps other values"
+            yield f"{table}: {reason}; run `lakeproof prove {source} --tables {table} --repair`"
         for table, days in self.days.items():
             command = f"lakeproof daily {source} --days {days[0]}..{days[-1]}"
             yield f"{table}: {counted(len(days), 'day is', 'days are')} missing: {listed(days)}; run `{command}`"
@@ -66,6 +71,7 @@ def shortfall(config: Config, state: SourceState, now: datetime | None = None) -
         entering=missing.entering,
         unproved=never_compared(state),
         differing=differing_tables(state),
+        widened=widened_tables(state),
         days=missing_days(state, datetime.now(timezone.utc) if now is None else now),
         views=overwritten_views(config, state.source.name),
     )
@@ -76,41 +82,3 @@ def overwritten_views(config: Config, source: str) -> dict[str, str]:
     store = open_store(config.location)
     written = {view.name: newest_foreign_write(store, view.name) for view in readers_of(config.views, [source])}
     return {view: reason for view, reason in written.items() if reason is not None}
-
-
-def proved_tables(state: SourceState) -> dict[TableName, Proved]:
-    """Return the last proofs without those of tables that nobody asks for any more, or that are not in the lake."""
-    source, cut, proved = state.source, state.cut, state.proofs.tables
-    tables = set(proved) if cut is None else {*cut.tables, *cut.held}
-    selection = source.selection
-    if selection:
-        tables = {table for table in proved if selection.selected(table)}
-    return {table: proof for table, proof in sorted(proved.items()) if table in tables}
-
-
-def never_compared(state: SourceState) -> tuple[TableName, ...]:
-    """Return the tables of the lake that no proof has ever compared with the source, without held ones."""
-    if state.cut is None:
-        return ()
-    proved = state.proofs.tables
-    return tuple(sorted(table for table in _live(state) if not _was_compared(proved.get(table))))
-
-
-def differing_tables(state: SourceState) -> dict[TableName, str]:
-    """Return the tables that differed when they, or their histories, were last compared, without held ones."""
-    result = {}
-    for table in sorted(_live(state)):
-        proof = state.proofs.tables.get(table)
-        if proof is not None and proof.differed is not None:
-            result[table] = f"it differed at {proof.differed.position}"
-        elif proof is not None and proof.history is not None and proof.history.status == "differs":
-            result[table] = f"its history differed at cut {proof.history.cut}"
-    return result
-
-
-def _live(state: SourceState) -> set[TableName]:
-    return set() if state.cut is None else state.cut.tables.keys() - state.cut.held.keys()
-
-
-def _was_compared(proof: Proved | None) -> bool:
-    return proof is not None and (proof.rows is not None or proof.verified is not None or proof.differed is not None)

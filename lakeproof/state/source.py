@@ -26,8 +26,9 @@ from lakeproof.postgres.replication_slot import SlotState
 from lakeproof.postgres.server import ServerIdentity
 from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import SnapshotStatus
+from lakeproof.state.compared import proved_tables
 from lakeproof.state.problem import Problem, Problems
-from lakeproof.state.shortfall import Shortfall, proved_tables, shortfall
+from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.slot import ServerSeen, refuse_stuck, remedy_if_stuck, slot_status
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake

@@ -48,6 +48,13 @@ def test_what_is_due(proved: dict[TableName, Proved], rows_max: int, expected: l
     assert due_tables([A, B, C, D], proved, rows_max) == expected
 
 
+def test_a_table_of_which_something_is_doubted_is_due() -> None:
+    """It is compared whatever its size, beside the tables whose turn it is."""
+    proved = {A: _proved(900, "4"), B: _proved(900, "3"), C: _proved(900, "2"), D: _proved(900, "1")}
+    assert due_tables([A, B, C, D], proved, 1) == [D]
+    assert due_tables([A, B, C, D], proved, 1, {B}) == [B, D]
+
+
 def test_every_table_has_its_turn() -> None:
     """After as many runs as there are tables none is left out, whatever the sizes, and no run reads much too much."""
     rng = random.Random(7)
