@@ -122,7 +122,7 @@ def slot_check_result(source: SourceConfig, status: SlotStatus | str) -> dg.Asse
 
 
 def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
-    """Return the check's result; a lake that can't be read fails it, and no server is asked.
+    """Return the check's result; what can't be read of the lake fails it, and no server is asked.
 
     Held tables are not among what is lacking: they have events and alerts of their own.
     """
@@ -130,15 +130,10 @@ def whole_result(settings: Settings, source: str) -> dg.AssetCheckResult:
     try:
         config = settings.config()
         lacking = shortfall(config, SourceState.of(config, source))
-        text = "\n".join(lacking.sentences(source))
-        passed, is_error = not lacking, bool(lacking.waited_for or lacking.differing or lacking.views)
-        numbers = {
-            "absent_tables": len(lacking.waited_for),
-            "unproved_tables": len(lacking.unproved) + len(lacking.widened),
-            "differing_tables": len(lacking.differing),
-            "missing_days": sum(map(len, lacking.days.values())),
-            "overwritten_views": len(lacking.views),
-        }
+        unread = [f"the lake can't be read: {problem}" for problem in dict.fromkeys(lacking.unread.values())]
+        text = "\n".join([*unread, *lacking.sentences(source)])
+        is_error = bool(unread or lacking.waited_for or lacking.differing or lacking.views)
+        passed, numbers = not (unread or lacking), lacking.counts
     except LakeproofError as error:
         passed, is_error, text = False, True, f"the lake can't be read: {error}"
     return dg.AssetCheckResult(

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from lakeproof.config.model import Config, SourceConfig
 from lakeproof.lake.planning.landing.waiting import LandingTail, WaitingChanges
@@ -28,7 +27,6 @@ from lakeproof.metrics.samples import PolledValue, Sample
 from lakeproof.names import CycleNumber, Incarnation, TableName
 from lakeproof.proof.record import Proved
 from lakeproof.state.compared import proved_tables
-from lakeproof.state.problem import Problems
 from lakeproof.state.shortfall import Shortfall, shortfall
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.source_lake import SourceLake
@@ -97,8 +95,7 @@ class _LakeReader:
         chain = None if self._tail is None else self._tail.chain
         state = SourceState(self.lake, self.source, {"chain": chain, "cut": cut})
         self._proved = proved_tables(state)
-        # A damaged document of a view, say, hides nothing else.
-        self._shortfall = Problems().read(partial(shortfall, self.config), state, None)
+        self._shortfall = shortfall(self.config, state)
 
     def _held(self, cut: Cut | None) -> tuple[int, int]:
         """Return how many tables stand still that somebody waits for, and how many are paused."""
@@ -160,12 +157,8 @@ def _positions(seen: LakeSeen) -> dict[m.Metric, float | None]:
 def _lacking(shortfall: Shortfall | None) -> dict[m.Metric, float | None]:
     if shortfall is None:
         return {}
-    return {
-        m.ABSENT_TABLES: len(shortfall.waited_for),
-        m.UNPROVED_TABLES: len(shortfall.unproved) + len(shortfall.widened),
-        m.MISSING_DAYS: sum(map(len, shortfall.days.values())),
-        m.OVERWRITTEN_VIEWS: len(shortfall.views),
-    }
+    metrics = (m.ABSENT_TABLES, m.UNPROVED_TABLES, m.MISSING_DAYS, m.OVERWRITTEN_VIEWS)
+    return {metric: shortfall.counts.get(metric.name.removeprefix("lakeproof_")) for metric in metrics}
 
 
 def _proofs(proved: Mapping[TableName, Proved]) -> dict[m.Metric, float | None]:

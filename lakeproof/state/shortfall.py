@@ -5,20 +5,26 @@ Held tables are in each cut, and problems in what could not be read; this is wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
+from typing import TypeVar
 
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import readers_of
+from lakeproof.errors import LakeproofError
 from lakeproof.events import counted, listed
 from lakeproof.names import TableName
-from lakeproof.state.absent import AbsentTable, absence
+from lakeproof.state.absent import Absence, AbsentTable, absence
 from lakeproof.state.compared import differing_tables, never_compared, widened_tables
 from lakeproof.state.due import missing_days
+from lakeproof.state.problem import Problem
 from lakeproof.state.source_state import SourceState
 from lakeproof.storage.open import open_store
 from lakeproof.views.drift import newest_foreign_write
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,8 @@ class Shortfall:
 
     `entering` come with the next compaction. `unproved` were never compared with the source, `differing` differed when they
     were, and of `widened` these columns were widened since, perhaps with other values. `days` that `daily` asks for are
-    missing. `views` that read the source were written by somebody else since.
+    missing. `views` that read the source were written by somebody else since. What could not be read is empty, and `unread`
+    has its name here with the reason.
     """
 
     absent: Mapping[TableName, AbsentTable] = field(default_factory=dict)
@@ -37,6 +44,7 @@ class Shortfall:
     widened: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     days: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)
     views: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, Problem] = field(default_factory=dict)
 
     @property
     def waited_for(self) -> dict[TableName, AbsentTable]:
@@ -44,7 +52,19 @@ class Shortfall:
         return {table: why for table, why in self.absent.items() if not why.is_excluded}
 
     def __bool__(self) -> bool:
-        return bool(self.waited_for or self.unproved or self.differing or self.widened or self.days or self.views)
+        return any(self.counts.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how much is lacking of each kind, by the names that metrics and Dagster have, without what is `unread`."""
+        numbers = {
+            "absent_tables": ("absent", len(self.waited_for)),
+            "unproved_tables": ("compared", len(self.unproved) + len(self.widened)),
+            "differing_tables": ("compared", len(self.differing)),
+            "missing_days": ("days", sum(map(len, self.days.values()))),
+            "overwritten_views": ("views", len(self.views)),
+        }
+        return {name: number for name, (part, number) in numbers.items() if part not in self.unread}
 
     def sentences(self, source: str) -> Iterator[str]:
         """Yield a sentence for each absent table, and one for each other kind of shortfall."""
@@ -64,16 +84,27 @@ class Shortfall:
 
 
 def shortfall(config: Config, state: SourceState, now: datetime | None = None) -> Shortfall:
-    """Return what the lake lacks of a source. Raises what a damaged lake raises."""
-    missing = absence(state)
+    """Return what the lake lacks of a source; damage of one document hides no other part."""
+    unread = dict[str, Problem]()
+
+    def part(name: str, read: Callable[[], _T], otherwise: _T) -> _T:
+        try:
+            return read()
+        except LakeproofError as error:
+            unread[name] = Problem.of(error)
+            return otherwise
+
+    missing = part("absent", partial(absence, state), Absence())
+    until = datetime.now(timezone.utc) if now is None else now
     return Shortfall(
         absent=missing.tables,
         entering=missing.entering,
-        unproved=never_compared(state),
-        differing=differing_tables(state),
-        widened=widened_tables(state),
-        days=missing_days(state, datetime.now(timezone.utc) if now is None else now),
-        views=overwritten_views(config, state.source.name),
+        unproved=part("compared", partial(never_compared, state), ()),
+        differing=part("compared", partial(differing_tables, state), {}),
+        widened=part("compared", partial(widened_tables, state), {}),
+        days=part("days", partial(missing_days, state, until), {}),
+        views=part("views", partial(overwritten_views, config, state.source.name), {}),
+        unread=unread,
     )
 
 

@@ -164,7 +164,8 @@ def source_status(
     aside = problems.read(partial(paused_among, held), chain, set[TableName]())
     way_out = problems.read(remedy_if_stuck, chain, None)
     paused = known(SourceState.paused, {})
-    lacks = None if look is None else known(partial(shortfall, config), None)
+    lacks = None if look is None else shortfall(config, state)
+    problems.add(*([] if lacks is None else lacks.unread.values()))
     return SourceStatus(
         source=name,
         server=None if seen is None else seen.server,

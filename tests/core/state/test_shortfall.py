@@ -208,6 +208,20 @@ def test_a_document_is_read_once_and_its_error_is_raised_at_each_use(source: Sim
     assert state.chain is not None
 
 
+def test_damage_of_one_document_hides_no_other_part(source: SimulatedSource) -> None:
+    """Its part has no count, and is shown with its reason; a damaged cut hides what comes of it alone."""
+    source.lake.store.put(source.lake.paths.days(A), b"{}")
+    actual = looked(source, daily=(A,))
+    assert (actual.unproved, list(actual.unread), bool(actual)) == ((A, B), ["days"], True)
+    assert actual.counts == {"absent_tables": 0, "unproved_tables": 2, "differing_tables": 0, "overwritten_views": 0}
+    assert source.lake.paths.days(A) in str(actual.unread["days"])
+    proved(source, a="equal", b="equal")
+    assert not looked(source, daily=(A,))
+    assert not looked(source).unread
+    source.lake.store.put(source.lake.paths.cut(CycleNumber(1)), b"{}")
+    assert looked(source).counts == {"overwritten_views": 0}
+
+
 def test_a_held_table_is_no_table_that_was_never_compared(tmp_path: Path) -> None:
     """It stands still, which has a line and a status of its own."""
     columns = {"id": "int4", "v": "text"}

@@ -52,7 +52,14 @@ def test_what_is_lacking_fails_the_check_by_its_severity(source: SimulatedSource
 
 
 def test_a_lake_that_cannot_be_read_fails_the_check(source: SimulatedSource) -> None:
-    """Nobody knows then what is lacking."""
+    """Nobody knows then what is lacking; of one damaged document only what it says."""
+    _proved(source, "equal")
+    config = source.folder.parent / "lakeproof.yaml"
+    config.write_text(config.read_text().replace("dbname=d'}", "dbname=d', daily: [app.a]}"))
+    source.lake.store.put(source.lake.paths.days(A), b"{}")
+    days = _looked(source)
+    assert (days.passed, days.severity, days.metadata["absent_tables"].value) == (False, dg.AssetCheckSeverity.ERROR, 0)
+    assert source.lake.paths.days(A) in (days.description or "")
     source.lake.store.put(source.lake.paths.cut(CycleNumber(1)), b"{}")
     actual = _looked(source)
     assert (actual.passed, actual.severity) == (False, dg.AssetCheckSeverity.ERROR)
