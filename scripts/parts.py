@@ -1,8 +1,8 @@
 """Runs the parts of `make quick`, `make check`, `make test` and `make test-all`, and prints how long each took.
 
 The settings of the tools do not belong here (pyproject.toml). A part that fails does not stop the next part; the time limit
-does. Two parts run at a time: tests with Spark take the longest, tests with servers mostly wait. The output of a part that
-runs beside another is shown when it has ended.
+does. Two parts run at a time, in `make test` three: tests with Spark take the longest, tests with servers mostly wait. The
+output of a part that runs beside another is shown when it has ended.
 Each part of `make test-all` that has run writes its row into docs/testing.md (`whole_run.py`).
 """
 
@@ -42,7 +42,9 @@ _OTHERS = tuple(
     sorted({f"tests/core/{path.parent.name}" for path in (ROOT / "tests" / "core").glob("*/test_*.py")} - {*_OF_ROWS})
 )
 _PAGE = ROOT / "docs" / "testing.md"
-_AT_ONCE = 2
+# Of the two cores tests with Spark and tests with servers use two thirds: what computes without waiting has the rest.
+_AT_ONCE = {"test": 3}
+_USUALLY = 2
 # A folder in memory for the files of `make test`: the engine waits for the disk after each file that it writes, 8 ms for a
 # file and its folder on a usual disk, and the tests' lakes are gone at the end. `make test-all` is on the disk.
 _MEMORY = Path("/dev/shm")  # noqa: S108  a folder with a name that nobody has is made in it
@@ -99,8 +101,8 @@ _BY_SPARK = Part("with Spark", (*_PYTEST, "-m", "spark", *_FOLDERS), beside=True
 _NOT_BY_SPARK = Part(
     "without Spark", (*_PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not spark", *_FOLDERS), beside=True
 )
-# The longest part begins at once, beside all others in their turn.
-TESTS = (_BY_SPARK, *CHECK, _NOT_BY_SPARK)
+# The two longest parts begin at once, beside all others in their turn.
+TESTS = (_BY_SPARK, _NOT_BY_SPARK, *CHECK)
 # These servers' names stand in the names of the tests that run on them. They have parts of their own, to be run alone if
 # something has changed that store or client do differently. Without the server its tests are skipped.
 _STORES = {"S3 on versitygw": "versitygw", "Azure on Azurite": "azurite"}
@@ -219,7 +221,7 @@ def main() -> int:
     parts = [p for p in every if not arguments.only or p.name in arguments.only]
     with _files_in_memory(arguments.which):
         results = []
-        for result in _results(parts, deadline):
+        for result in _results(parts, _AT_ONCE.get(arguments.which, _USUALLY), deadline):
             results.append(result)
             if arguments.which == "test-all":
                 _record(result)
@@ -253,14 +255,14 @@ def _has_room_in_memory() -> bool:
     return os.access(_MEMORY, os.W_OK) and min(free, shutil.disk_usage(_MEMORY).free) >= _MEMORY_FREE_MIN
 
 
-def _results(parts: Sequence[Part], deadline: float) -> Iterator[Result]:
-    """Run the parts in their order, up to the first that runs out of time."""
+def _results(parts: Sequence[Part], at_once: int, deadline: float) -> Iterator[Result]:
+    """Run the parts in their order, `at_once` at a time, up to the first that runs out of time."""
     processes = _Processes()
     waiting, running = list(parts), set[Future[Result]]()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         try:
             while waiting or running:
-                may_start = not running or (waiting and waiting[0].beside and len(running) < _AT_ONCE)
+                may_start = not running or (waiting and waiting[0].beside and len(running) < at_once)
                 if waiting and may_start:
                     part = waiting.pop(0)
                     running.add(pool.submit(_run, part, deadline, processes))
