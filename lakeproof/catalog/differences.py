@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, PublicationFacts, TableFacts
+from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, LeafFacts, PublicationFacts, TableFacts
 from lakeproof.field_types import AttributeNumber, Count, Digest, OidField, SchemaField, TableField
 from lakeproof.names import Oid, TableName
 
@@ -323,16 +323,31 @@ def _partitions(before: TableFacts, after: TableFacts, operations: str) -> Itera
     had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
     if had.keys() - has.keys():
         yield Difference.PARTITION_DETACHED
-    attached = {oid for p in had.values() for oid in p.attached}
     for oid in has.keys() - had.keys():
-        created = set(has[oid].attached) <= attached
+        created = _is_created(has[oid], before)
         yield Difference.PARTITION_CREATED if created else Difference.PARTITION_ATTACHED
-    touched = {c.attnum: c for c in before.columns} != {c.attnum: c for c in after.columns}
     for oid in had.keys() & has.keys():
         if had[oid].links != has[oid].links:
             yield Difference.PARTITION_ATTACHED
-        if had[oid].file != has[oid].file:
-            yield Difference.REWRITTEN if touched else Difference.PARTITION_FILE
+    touched = {c.attnum: c for c in before.columns} != {c.attnum: c for c in after.columns}
+    if new_files(before, after):
+        yield Difference.REWRITTEN if touched else Difference.PARTITION_FILE
+
+
+def new_files(before: TableFacts, after: TableFacts) -> list[LeafFacts]:
+    """Return the leaves of `after` whose file is another one than in `before`, or, if they were created, than their first.
+
+    A new one that was truncated has lost rows that the stream has; one that was unlogged has rows that it lacks.
+    """
+    files = {leaf.oid: leaf.file for leaf in before.leaves}
+    # A table's first file has the table's number.
+    files |= {leaf.oid: leaf.oid for leaf in after.leaves if leaf.oid not in files and _is_created(leaf, before)}
+    return [leaf for leaf in after.leaves if leaf.file != files.get(leaf.oid, leaf.file)]
+
+
+def _is_created(leaf: LeafFacts, before: TableFacts) -> bool:
+    """True if a new leaf was created below a table that was there, or was attached, before."""
+    return set(leaf.attached) <= {oid for each in before.leaves for oid in each.attached}
 
 
 def _partition_identities(before: TableFacts, after: TableFacts) -> Iterator[Difference]:

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeproof.catalog.differences import Difference, TableDifferences
-from lakeproof.catalog.fingerprint import LeafFacts, TableFacts
+from lakeproof.catalog.differences import Difference, TableDifferences, new_files
+from lakeproof.catalog.fingerprint import TableFacts
 from lakeproof.errors import LakeError
 from lakeproof.hidden_columns import OP, SEQ, XID
 from lakeproof.landing.chain import Chain
@@ -43,8 +43,7 @@ def without_empty_partitions(
 
 def truncated_by_root(chain: Chain, since: Lsn, before: TableFacts, after: TableFacts) -> bool:
     """True if for the transaction of each new file of a partition the stream sent a TRUNCATE of the root."""
-    had: dict[int, LeafFacts] = {leaf.oid: leaf for leaf in before.leaves}
-    xids = {leaf.epoch for leaf in after.leaves if leaf.oid in had and had[leaf.oid].file != leaf.file}
+    xids = {leaf.epoch for leaf in new_files(before, after)}
     return bool(xids) and xids <= _truncating(chain, since, after.oid, emptied=False)
 
 

@@ -35,12 +35,14 @@ FROM pg_catalog.pg_class c WHERE c.oid = ANY ({oids}::oid[]) AND pg_catalog.pg_r
 """)
 # The first command of a transaction has attached them (`cmin`), so they were made in an earlier one. The transaction that
 # makes a table may cut its file to nothing in place; any later TRUNCATE or rewriting gives it another file than its first.
+# Values that its own rows would read in an added column look like those that the root's older rows read.
 _ATTACHED_EMPTY = SQL("""
 SELECT c.oid::bigint AS oid, i.xmin::text AS xid
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
 WHERE c.oid = ANY ({oids}::oid[]) AND c.relkind = 'r' AND c.relfilenode = c.oid
   AND i.cmin::text = '0' AND i.xmax = '0'::xid AND NOT i.inhdetachpending
   AND pg_catalog.pg_relation_size(c.oid) = 0
+  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.atthasmissing)
 """)
 _WRITER = SQL("""
 SELECT c.xmin::text AS xid FROM pg_catalog.pg_class c WHERE c.oid = {oid}::oid AND c.relfilenode = {file}::oid
