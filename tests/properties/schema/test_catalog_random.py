@@ -50,7 +50,7 @@ class Source:
         return self.serial
 
 
-Alter = Callable[[Source, str], None]
+Alter = Callable[[Source, str], object]
 
 
 def _statement(text: str) -> Alter:
@@ -70,10 +70,23 @@ def _attach(source: Source, table: str) -> None:
     source.run(f"ALTER TABLE {{}} ATTACH PARTITION {{}} FOR VALUES {place}", table, name)
 
 
-def _made(source: Source, table: str) -> None:
+def _made(source: Source, table: str, kind: str = "TABLE") -> str:
     number, name = source.next(), f"{table}_y{source.serial}"
     place = f"FROM ({number * 100}) TO ({number * 100 + 100})"
-    source.run(f"CREATE TABLE {{}} PARTITION OF {{}} FOR VALUES {place}", name, table)
+    source.run(f"CREATE {kind} {{}} PARTITION OF {{}} FOR VALUES {place}", name, table)
+    return name
+
+
+def _made_and_emptied(source: Source, table: str) -> None:
+    name = _made(source, table)
+    source.run(f"INSERT INTO {{}} SELECT {source.serial} * 100 + 1", name)
+    source.run("TRUNCATE {}", name)
+
+
+def _made_and_logged(source: Source, table: str) -> None:
+    name = _made(source, table, "UNLOGGED TABLE")
+    source.run(f"INSERT INTO {{}} SELECT {source.serial} * 100 + 1", name)
+    source.run("ALTER TABLE {} SET LOGGED", name)
 
 
 def _grown(source: Source, table: str) -> None:
@@ -101,6 +114,8 @@ SILENT_ROOT: list[Alter] = [
     lambda source, table: source.run("TRUNCATE {}", f"{table}_p0"),
     lambda source, table: source.run("VACUUM FULL {}", f"{table}_p0"),
     _attach,
+    _made_and_emptied,
+    _made_and_logged,
 ]
 HARMLESS_ROOT: list[Alter] = [_made, _statement("TRUNCATE {}"), _statement("ANALYZE {}")]
 
