@@ -31,7 +31,7 @@ from lakeproof.catalog.differences import TableCreated
 from lakeproof.catalog.fingerprint import Fingerprint, PublicationFacts, TableFacts, TypeFacts
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
-from lakeproof.postgres.catalog.origins import read_horizon, read_rules
+from lakeproof.postgres.catalog.origins import KEEPS_COLUMNS, read_horizon, read_rules
 from lakeproof.postgres.catalog.published import read_types
 from lakeproof.postgres.connections.connect import Connection, Row, one_snapshot, rows, source_errors
 from lakeproof.values.catalog_kinds import CatalogType
@@ -81,8 +81,9 @@ WITH RECURSIVE publishable AS MATERIALIZED (
   WHERE p.pubname = ANY ({{names}}::name[])
 ), inherits AS MATERIALIZED (
   SELECT i.inhrelid, i.inhparent, i.xmin::text AS xid,
-         -- CREATE TABLE ... PARTITION OF links a table two or three commands after it made it, and nothing else can.
-         i.xmin = a.xmin AND i.cmin::text::int8 - a.cmin::text::int8 BETWEEN 0 AND 3 AS made
+         -- CREATE TABLE ... PARTITION OF links a table two or three commands after it made it.
+         i.xmin = a.xmin AND i.cmin::text::int8 - a.cmin::text::int8 BETWEEN 0 AND 3
+         AND {keeps_columns} AS made
   FROM pg_catalog.pg_inherits i
   JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
   JOIN pg_catalog.pg_attribute a ON a.attrelid = i.inhrelid AND a.attnum = -6
@@ -277,6 +278,7 @@ def read_at_snapshot(conn: Connection, names: Iterable[str], only: Iterable[Oid]
         filter="pg_catalog.md5(r.prqual::text)" if filters else "NULL::text",
         listed="r.prattrs::int2[]" if filters else "NULL::int2[]",
         by_schema=_BY_SCHEMA.format() if filters else "",
+        keeps_columns=KEEPS_COLUMNS,
     )
     with source_errors("the source's catalog"):
         publications = rows(conn, _sql(_PUBLICATIONS, generated=generated), values)

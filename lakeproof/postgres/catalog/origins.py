@@ -53,6 +53,11 @@ WHERE p.pubname = ANY ({{names}}::name[])
 
 # `original`: nobody has written this line since the table's creation, `b` (its system columns, all of them the same).
 _ORIGINAL = "{line}.xmin = b.xid AND {line}.xmax = '0'::xid AND {line}.cmin::text::bigint - b.cid BETWEEN 0 AND 1"
+# `i` is the link of a table that CREATE TABLE ... PARTITION OF made: columns keep the lines that it made the table with. An
+# ATTACH, which may come as few commands after CREATE TABLE, and rows in between, writes all of them anew, with the link.
+KEEPS_COLUMNS = """EXISTS (SELECT FROM pg_catalog.pg_attribute k
+                WHERE k.attrelid = i.inhrelid AND k.attnum > 0 AND NOT k.attisdropped
+                  AND k.xmin = i.xmin AND k.cmin::text::bigint < i.cmin::text::bigint)"""
 _ORIGINS = """
 WITH RECURSIVE making AS MATERIALIZED (
   SELECT a.attrelid AS oid, pg_catalog.min(a.xmin::text)::xid AS xid, pg_catalog.min(a.cmin::text::bigint) AS cid
@@ -64,13 +69,14 @@ WITH RECURSIVE making AS MATERIALIZED (
 ), above AS (
   SELECT i.inhrelid AS oid, i.inhparent AS parent
   FROM pg_catalog.pg_inherits i JOIN making m ON m.oid = i.inhrelid
-  WHERE i.xmin = m.xid AND i.xmax = '0'::xid AND i.cmin::text::bigint - m.cid BETWEEN 0 AND 3
+  WHERE i.xmin = m.xid AND i.xmax = '0'::xid AND i.cmin::text::bigint - m.cid BETWEEN 0 AND 3 AND {keeps_columns}
   UNION ALL
   SELECT a.oid, i.inhparent
   FROM above a
   JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.parent
   JOIN pg_catalog.pg_attribute s ON s.attrelid = i.inhrelid AND s.attnum = -6
   WHERE i.xmin = s.xmin AND i.xmax = '0'::xid AND i.cmin::text::bigint - s.cmin::text::bigint BETWEEN 0 AND 3
+    AND {keeps_columns}
 )
 SELECT c.oid::bigint AS oid, b.xid::text AS xid,
        pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text AS next,
@@ -161,7 +167,10 @@ def read_origins(conn: Connection, oids: Collection[Oid]) -> dict[Oid, TableOrig
     if conn.info.server_version >= 150000:
         by_schema = _ORIGINS_BY_SCHEMA.format(schema_line=_ORIGINAL.format(line="d"))
     text = _ORIGINS.format(
-        type_line=_ORIGINAL.format(line="t"), column_line=_ORIGINAL.format(line="a"), by_schema=by_schema
+        type_line=_ORIGINAL.format(line="t"),
+        column_line=_ORIGINAL.format(line="a"),
+        by_schema=by_schema,
+        keeps_columns=KEEPS_COLUMNS,
     )
     return {Oid(int(row["oid"])): _origin(row) for row in rows(conn, SQL(text), {"oids": sorted(oids)})}
 
