@@ -211,6 +211,7 @@ def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableDifferences |
 def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
     if old.operations(before) != new.operations(after):
         yield Difference.OPERATIONS
+    yield from _in_force(before, after)
     # A line that stands as it stood has published the table all along, whatever another one did.
     kept = {*before.entries} & {*after.entries}
     had, has = ({e.publication: e for e in sorted(t.entries, key=kept.__contains__)} for t in (before, after))
@@ -228,6 +229,16 @@ def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fin
 def _unaltered_but_for_its_epoch(a: PublicationFacts, b: PublicationFacts) -> bool:
     """True if nothing that a publication is now says what was altered: it may have sent less for a while."""
     return (a.owner, a.operations, a.generated, a.via_root) == (b.owner, b.operations, b.generated, b.via_root)
+
+
+def _in_force(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
+    """Yield what another line of a publication changes that has the table: its schema's ends the filter of its own."""
+    had, has = before.in_force, after.in_force
+    both = had.keys() & has.keys()
+    if any(had[oid].filter != has[oid].filter for oid in both):
+        yield Difference.FILTER
+    if any(had[oid].listed != has[oid].listed for oid in both):
+        yield Difference.COLUMN_LIST
 
 
 def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:

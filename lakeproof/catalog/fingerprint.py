@@ -119,8 +119,14 @@ class TableFacts:
 
     @property
     def entries(self) -> tuple[EntryFacts, ...]:
-        """One entry for each publication that has the table."""
+        """One entry for each line of a publication that has the table."""
         return _entries(self.entries_text)
+
+    @property
+    def in_force(self) -> dict[int, EntryFacts]:
+        """The entry by whose filter and columns each publication goes: its schema's, else its own, else a root's."""
+        ranked = sorted(self.entries, key=lambda entry: (not entry.links, entry.entry[0] == "s"))
+        return {entry.publication: entry for entry in ranked}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +180,7 @@ class Fingerprint:
         """Return the columns of a table that the stream has."""
         sent_numbers: set[int] = set()
         columns = table.columns
-        for entry in table.entries:
+        for entry in table.in_force.values():
             generated = self.publications[entry.publication].generated == "s"
             sent_numbers |= (
                 set(entry.listed)

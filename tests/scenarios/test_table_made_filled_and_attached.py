@@ -16,7 +16,7 @@ from tests.support.servers.fix_postgres import Database
 from tests.support.servers.typed_commands import Place, place_of
 
 pytestmark = pytest.mark.postgres
-MADE: dict[str, list[LiteralString]] = {
+FILLED: dict[str, list[LiteralString]] = {
     "like its root": ["CREATE TABLE c (LIKE root INCLUDING ALL)", "INSERT INTO c VALUES (105, 5)"],
     "by itself": ["CREATE TABLE c (id int NOT NULL, n int)", "INSERT INTO c VALUES (105, 5)"],
     "from a query": ["CREATE TABLE c AS SELECT 105 AS id, 5 AS n", "ALTER TABLE c ALTER id SET NOT NULL"],
@@ -40,10 +40,10 @@ def place(
     return result
 
 
-@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("statements", FILLED)
 @pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id)"])
 @pytest.mark.parametrize("via_root", [True, False], ids=["by the root", "by the partition"])
-def test_its_rows_are_not_taken_for_sent(place: Place, made: str, key: str, *, via_root: bool) -> None:
+def test_its_rows_are_not_taken_for_sent(place: Place, statements: str, key: str, *, via_root: bool) -> None:
     """The root is held, or the new partition waits for a copy; one that is made as a partition is neither."""
     database, table = place.database, "root" if via_root else "c"
     sent = "insert, update, delete, truncate" if key else "insert"
@@ -67,7 +67,7 @@ def test_its_rows_are_not_taken_for_sent(place: Place, made: str, key: str, *, v
     assert 205 in rows.column("id").to_pylist()
 
     with database.connect(autocommit=False) as conn:
-        for statement in (*MADE[made], ATTACH):
+        for statement in (*FILLED[statements], ATTACH):
             conn.execute(statement)
         conn.commit()
     database.execute("INSERT INTO root VALUES (106, 6)")
