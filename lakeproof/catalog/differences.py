@@ -234,11 +234,11 @@ def _unaltered_but_for_its_epoch(a: PublicationFacts, b: PublicationFacts) -> bo
 def _in_force(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
     """Yield what another line of a publication changes that has the table: its schema's ends the filter of its own."""
     had, has = before.in_force, after.in_force
-    both = had.keys() & has.keys()
-    if any(had[oid].filter != has[oid].filter for oid in both):
-        yield Difference.FILTER
-    if any(had[oid].listed != has[oid].listed for oid in both):
-        yield Difference.COLUMN_LIST
+    for oid in had.keys() & has.keys():
+        if had[oid].filter != has[oid].filter:
+            yield Difference.FILTER
+        if had[oid].listed != has[oid].listed:
+            yield Difference.COLUMN_LIST
 
 
 def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
@@ -334,12 +334,11 @@ def _partitions(before: TableFacts, after: TableFacts, operations: str) -> Itera
     had, has = {p.oid: p for p in before.leaves}, {p.oid: p for p in after.leaves}
     if had.keys() - has.keys():
         yield Difference.PARTITION_DETACHED
+    created = _created(before, after)
     for oid in has.keys() - had.keys():
-        created = _is_created(has[oid], before)
-        yield Difference.PARTITION_CREATED if created else Difference.PARTITION_ATTACHED
-    for oid in had.keys() & has.keys():
-        if had[oid].links != has[oid].links:
-            yield Difference.PARTITION_ATTACHED
+        yield Difference.PARTITION_CREATED if oid in created else Difference.PARTITION_ATTACHED
+    if any(had[oid].links != has[oid].links for oid in had.keys() & has.keys()):
+        yield Difference.PARTITION_ATTACHED
     touched = {c.attnum: c for c in before.columns} != {c.attnum: c for c in after.columns}
     if new_files(before, after):
         yield Difference.REWRITTEN if touched else Difference.PARTITION_FILE
@@ -352,13 +351,15 @@ def new_files(before: TableFacts, after: TableFacts) -> list[LeafFacts]:
     """
     files = {leaf.oid: leaf.file for leaf in before.leaves}
     # A table's first file has the table's number.
-    files |= {leaf.oid: leaf.oid for leaf in after.leaves if leaf.oid not in files and _is_created(leaf, before)}
+    files |= {oid: oid for oid in _created(before, after)}
     return [leaf for leaf in after.leaves if leaf.file != files.get(leaf.oid, leaf.file)]
 
 
-def _is_created(leaf: LeafFacts, before: TableFacts) -> bool:
-    """True if a new leaf was created below a table that was there, or was attached, before."""
-    return set(leaf.attached) <= {oid for each in before.leaves for oid in each.attached}
+def _created(before: TableFacts, after: TableFacts) -> set[int]:
+    """Return the new leaves that were created below a table that was there, or was attached, before."""
+    leaves = before.leaves
+    had, attached = {leaf.oid for leaf in leaves}, {oid for leaf in leaves for oid in leaf.attached}
+    return {leaf.oid for leaf in after.leaves if leaf.oid not in had and attached.issuperset(leaf.attached)}
 
 
 def _partition_identities(before: TableFacts, after: TableFacts) -> Iterator[Difference]:

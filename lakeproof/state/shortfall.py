@@ -5,6 +5,7 @@ Held tables are in each cut, and problems in what could not be read; this is wha
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -12,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from lakeproof.config.model import Config
+from lakeproof.config.table_names import table_text
 from lakeproof.config.view_graph import readers_of
 from lakeproof.errors import LakeproofError
 from lakeproof.events import counted, listed
@@ -75,7 +77,7 @@ class Shortfall:
             yield f"differed when last compared: {listed(self.differing)}; run `lakeproof prove {source} --repair`"
         for table, columns in self.widened.items():
             reason = f"{listed(columns)} got a wider type since it was compared, and with USING perhaps other values"
-            yield f"{table}: {reason}; run `lakeproof prove {source} --tables {table} --repair`"
+            yield f"{table}: {reason}; run `lakeproof prove {source} --tables {shlex.quote(table_text(table))} --repair`"
         for table, days in self.days.items():
             command = f"lakeproof daily {source} --days {days[0]}..{days[-1]}"
             yield f"{table}: {counted(len(days), 'day is', 'days are')} missing: {listed(days)}; run `{command}`"

@@ -16,7 +16,6 @@ from tests.support.servers.fix_postgres import Database
 from tests.support.servers.typed_commands import place_of
 
 pytestmark = pytest.mark.postgres
-ROUNDS = 2
 
 
 def test_a_widened_table_is_lacking_until_it_is_compared(
@@ -41,8 +40,7 @@ def test_a_widened_table_is_lacking_until_it_is_compared(
         "ALTER TABLE prices ALTER amount TYPE bigint USING amount * 100",
         "UPDATE items SET name = 'other' WHERE id = 1",
     )
-    for _ in range(ROUNDS):
-        assert [place.run(*line)[0] for line in (("drain", "shop", "--once"), ("compact",))] == [0, 0]
+    assert place.catch_up() == [0] * 4
     status, lacking = place.lacking()
     assert (status, lacking["widened"]) == (1, {"public.plain": ["amount", "weight"], "public.prices": ["amount"]})
     text = place.run("status")[1]
