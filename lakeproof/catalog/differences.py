@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeproof.catalog.fingerprint import ColumnFacts, EntryFacts, Fingerprint, LeafFacts, PublicationFacts, TableFacts
+from lakeproof.catalog.fingerprint import ColumnFacts, Fingerprint, LeafFacts, PublicationFacts, TableFacts
 from lakeproof.field_types import AttributeNumber, Count, Digest, OidField, SchemaField, TableField
 from lakeproof.names import Oid, TableName
 
@@ -211,44 +211,28 @@ def _changed(oid: Oid, old: Fingerprint, new: Fingerprint) -> TableDifferences |
 def _published(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:
     if old.operations(before) != new.operations(after):
         yield Difference.OPERATIONS
-    yield from _in_force(before, after)
+    had_rows, has_rows = old.filters(before), new.filters(after)
+    if any(had_rows[operation] != has_rows[operation] for operation in had_rows.keys() & has_rows.keys()):
+        yield Difference.FILTER
     # A line that stands as it stood has published the table all along, whatever another one did.
-    kept = {*before.entries} & {*after.entries}
-    had, has = ({e.publication: e for e in sorted(t.entries, key=kept.__contains__)} for t in (before, after))
+    kept = {entry.publication for entry in {*before.entries} & {*after.entries}}
+    had, has = before.in_force, after.in_force
     for oid in had.keys() & has.keys():
-        yield from _entry(had[oid], has[oid])
+        if had[oid].listed != has[oid].listed:
+            yield Difference.COLUMN_LIST
+        elif oid not in kept and had[oid].filter == has[oid].filter:
+            # Dropped and added, or detached and attached, at once or with changes in between that were not sent.
+            yield Difference.PUBLISHED_AGAIN
         a, b = old.publications[oid], new.publications[oid]
         if a.epoch != b.epoch and _unaltered_but_for_its_epoch(a, b):
             yield Difference.PUBLICATION_ALTERED
     if had.keys() - has.keys():
         yield Difference.PUBLISHED_AGAIN
-    elif has.keys() - had.keys() and {e.filter for e in had.values()} != {e.filter for e in has.values()}:
-        yield Difference.FILTER
 
 
 def _unaltered_but_for_its_epoch(a: PublicationFacts, b: PublicationFacts) -> bool:
     """True if nothing that a publication is now says what was altered: it may have sent less for a while."""
     return (a.owner, a.operations, a.generated, a.via_root) == (b.owner, b.operations, b.generated, b.via_root)
-
-
-def _in_force(before: TableFacts, after: TableFacts) -> Iterator[Difference]:
-    """Yield what another line of a publication changes that has the table: its schema's ends the filter of its own."""
-    had, has = before.in_force, after.in_force
-    for oid in had.keys() & has.keys():
-        if had[oid].filter != has[oid].filter:
-            yield Difference.FILTER
-        if had[oid].listed != has[oid].listed:
-            yield Difference.COLUMN_LIST
-
-
-def _entry(had: EntryFacts, has: EntryFacts) -> Iterator[Difference]:
-    if had.filter != has.filter:
-        yield Difference.FILTER
-    if had.listed != has.listed:
-        yield Difference.COLUMN_LIST
-    elif (had.entry, had.links) != (has.entry, has.links) and had.filter == has.filter:
-        # Dropped and added, or detached and attached, at once or with changes in between that were not sent.
-        yield Difference.PUBLISHED_AGAIN
 
 
 def _columns(before: TableFacts, after: TableFacts, old: Fingerprint, new: Fingerprint) -> Iterator[Difference]:

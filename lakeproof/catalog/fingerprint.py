@@ -202,6 +202,14 @@ class Fingerprint:
         published = {o for e in table.entries for o in self.publications[e.publication].operations}
         return "".join(o for o in "iudt" if o in published)
 
+    def filters(self, table: TableFacts) -> dict[str, frozenset[str | None]]:
+        """Return the row filters by which the changes of each operation are sent: those of any one, or (with None) all."""
+        filters: dict[str, frozenset[str | None]] = {}
+        for publication, entry in table.in_force.items():
+            for operation in self.publications[publication].operations:
+                filters[operation] = filters.get(operation, frozenset()) | {entry.filter}
+        return {operation: frozenset({None}) if None in those else those for operation, those in filters.items()}
+
     def types_of(self, oids: Iterable[int]) -> dict[int, TypeFacts]:
         """Return these types and all types that they are made of, without the built-in ones."""
         types: dict[int, TypeFacts] = {}

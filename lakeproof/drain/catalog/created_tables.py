@@ -51,7 +51,7 @@ def created_in_stream(  # noqa: PLR0917  two readings, each with its rules
     possible = {oid for oid in entered if any(e.entry in standing for e in now.tables[oid].entries)}
     origins = read_origins(conn, possible)
     covered = {oid: origin for oid, origin in origins.items() if _is_covered(origin, now.tables[oid], standing, now)}
-    proven = {oid: origin for oid, origin in covered.items() if _has_sent_rows(origin, now.tables[oid], now)}
+    proven = {oid: origin for oid, origin in covered.items() if _has_sent_rows(origin, now)}
     proven = _with_lasting_types(conn, proven, now)
     created: dict[Oid, TableCreated | None] = dict.fromkeys(covered)
     relations = {oid: _relation(now.tables[oid], now) for oid in proven}
@@ -82,11 +82,10 @@ def _is_covered(origin: TableOrigin, table: TableFacts, standing: Mapping[str, i
     return "i" in sent and sent == set(now.operations(table))
 
 
-def _has_sent_rows(origin: TableOrigin, table: TableFacts, now: Fingerprint) -> bool:
+def _has_sent_rows(origin: TableOrigin, now: Fingerprint) -> bool:
     """True if a table that `_is_covered` has the rows that it was sent with, and under its own name."""
     # DETACH writes all columns' lines: below a published root its rows went under the root's name.
-    apart = bool(origin.anchored) or not any(now.publications[e.publication].via_root for e in table.entries)
-    return origin.own_file and apart
+    return origin.own_file and (bool(origin.anchored) or not any(p.via_root for p in now.publications.values()))
 
 
 def _with_lasting_types(

@@ -64,7 +64,8 @@ FROM pg_catalog.pg_publication p WHERE p.pubname = ANY ({{names}}::name[])
 """
 
 # The tables of each publication: by their own line, by their schema, or because all are published. As the server does it, a
-# root with publish_via_partition_root stands for its partitions; without it the partitions stand for the root.
+# root with publish_via_partition_root stands for its partitions in every publication; without it the partitions stand for
+# the root.
 _TABLES = """
 WITH RECURSIVE publishable AS MATERIALIZED (
   SELECT c.oid, c.relnamespace, c.relkind FROM pg_catalog.pg_class c
@@ -92,11 +93,12 @@ WITH RECURSIVE publishable AS MATERIALIZED (
   SELECT inhrelid AS oid, inhparent AS parent, ARRAY[xid] AS links FROM inherits
   UNION ALL
   SELECT a.oid, i.inhparent, a.links || i.xid FROM above a JOIN inherits i ON i.inhrelid = a.parent
+), below_a_root AS MATERIALIZED (
+  SELECT DISTINCT a.oid FROM above a JOIN named n ON n.oid = a.parent AND n.via_root
 ), entries AS MATERIALIZED (
   SELECT n.publication, n.oid, n.entry, n.filter, n.listed, ARRAY[]::text[] AS links
   FROM named n
-  WHERE n.via_root AND NOT EXISTS (
-    SELECT FROM above a JOIN named m ON m.oid = a.parent AND m.publication = n.publication WHERE a.oid = n.oid)
+  WHERE n.via_root AND n.oid NOT IN (SELECT oid FROM below_a_root)
   UNION ALL
   -- Of several ways by which one line has a table, the shortest counts: its own is none.
   SELECT * FROM (
@@ -107,6 +109,7 @@ WITH RECURSIVE publishable AS MATERIALIZED (
           SELECT n.publication, a.oid, n.entry, n.filter, n.listed, a.links FROM named n JOIN above a ON a.parent = n.oid
           WHERE NOT n.via_root) m
     JOIN publishable c ON c.oid = m.oid AND c.relkind = 'r'
+    WHERE m.oid NOT IN (SELECT oid FROM below_a_root)
     ORDER BY m.publication, m.oid, m.entry, pg_catalog.cardinality(m.links)) u
 ), down AS (
   SELECT e.oid AS root, e.oid, ARRAY[]::oid[] AS attached, ARRAY[]::text[] AS links

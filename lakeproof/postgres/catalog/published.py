@@ -28,6 +28,8 @@ from lakeproof.values.catalog_kinds import CatalogType, make_column
 
 INSERTS_SUFFIX = "_inserts"
 _LOCKED_SHOWN = 5
+# What a row filter is for: TRUNCATE has none.
+_ROW_ACTIONS = ("insert", "update", "delete")
 # What marks an identity's index in pg_index.
 INDEX_FLAGS = {Identity.DEFAULT: "indisprimary", Identity.INDEX: "indisreplident"}
 
@@ -103,6 +105,8 @@ def _entry(source: SourceConfig, candidate: Candidate, columns: Sequence[Row]) -
         "rowfilter": candidate.rows,
         "column_list": candidate.columns is not None,
         "filtered_by": candidate.reads,
+        "sent_as": None,
+        "apart": None,
         **{f"pub{action}": action in candidate.actions for action in ACTIONS},
     }
 
@@ -222,6 +226,8 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
     if len(listed) > 1:
         remedy = "give them the same column list, or publish the table once"
         raise SourceError(f"table {table}", "its publications list different columns", remedy)
+    _require_one_form(table, entries)
+    row_filter = _row_filter(table, entries)
     names = listed.pop()
     identity = Identity(relation["relreplident"])
     index = facts.identity_index(oid, identity)
@@ -243,7 +249,6 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
     version = SchemaVersion(
         table, Oid(oid), identity, tuple(columns), identifying_columns(identity, index, columns, config, table)
     )
-    filters = [e["rowfilter"] for e in entries]
     changing = [e for e in entries if e["pubupdate"] or e["pubdelete"]]
     listed_columns = any(e["column_list"] for e in changing)
     unsent = _uncovered(identity, index, facts.columns[oid], sent_names, facts)
@@ -251,8 +256,7 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
     unasked = bool(changing) and not (listed_columns or facts.sends_generated)
     return PublishedTable(
         version=version,
-        # pgoutput sends a row if any of the publications includes it.
-        row_filter=None if None in filters else " OR ".join(f"({f})" for f in dict.fromkeys(filters)),
+        row_filter=row_filter,
         actions=frozenset(a for a in ACTIONS for e in entries if e[f"pub{a}"]),
         leaves=tuple(_leaf(row, facts) for row in facts.leaves[oid] if row["sent"]),
         outside={
@@ -269,6 +273,39 @@ def _published_table(oid: int, entries: Sequence[Row], facts: _Facts, source: So
         unsent_identity=unsent if unasked else (),
         ways={str(e["pubname"]): _way(e) for e in changing if "by_name" in e},
     )
+
+
+def _require_one_form(table: TableName, entries: Iterable[Row]) -> None:
+    """Raise SourceError if one publication sends rows as a root's and another one by their partition's name.
+
+    The server decides for both together: all operations of both come under the root's name.
+    """
+    remedy = "take one of the two out, or give both publications the same `publish_via_partition_root`"
+    for entry in entries:
+        if entry["sent_as"] is not None:
+            root = TableName(*entry["sent_as"])
+            reason = f"one publication sends its rows as those of {root}, another one sends them by its own name"
+            raise SourceError(f"table {table}", reason, remedy)
+        if entry["apart"] is not None:
+            partition = TableName(*entry["apart"])
+            reason = f"one publication sends all rows by its name, and another one its partition {partition} by name"
+            raise SourceError(f"table {table}", reason, remedy)
+
+
+def _row_filter(table: TableName, entries: Sequence[Row]) -> str | None:
+    """Return the condition of the rows that are sent, None for all.
+
+    pgoutput sends a change if any of the publications of its operation includes the row. Raises SourceError if these differ.
+    """
+    conditions = set()
+    for action in _ROW_ACTIONS:
+        filters = dict.fromkeys(e["rowfilter"] for e in entries if e[f"pub{action}"])
+        if filters:
+            conditions.add(None if None in filters else " OR ".join(f"({f})" for f in filters))
+    if len(conditions) > 1:
+        reason = "its publications filter the rows of one operation in another way than those of another one"
+        raise SourceError(f"table {table}", reason, "give it the same row filter in each, or publish the table once")
+    return conditions.pop() if conditions else None
 
 
 def _left_out(columns: Iterable[Row], sent: Collection[str]) -> tuple[LeftOutColumn, ...]:

@@ -10,7 +10,9 @@ from psycopg.sql import SQL
 
 PUBLICATIONS = SQL("SELECT pubname::text FROM pg_catalog.pg_publication WHERE pubname = ANY ({names}::name[])")
 
+# `sent_as` and `apart` are of a partition that another publication has by its root, and of that root: a name of the other.
 _PUBLISHED = """
+WITH RECURSIVE published AS MATERIALIZED (
 SELECT p.pubname::text, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot, p.puballtables,
        EXISTS (SELECT FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid) AS by_name,
        c.oid::bigint AS oid, n.nspname::text AS schema, c.relname::text AS name, {columns}
@@ -19,7 +21,25 @@ JOIN pg_catalog.pg_publication_tables t ON t.pubname = p.pubname
 JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE p.pubname = ANY ({{names}}::name[])
-ORDER BY p.pubname, c.oid
+), above AS (
+  SELECT p.oid, i.inhparent AS parent
+  FROM (SELECT DISTINCT oid FROM published) p
+  JOIN pg_catalog.pg_class c ON c.oid = p.oid AND c.relispartition
+  JOIN pg_catalog.pg_inherits i ON i.inhrelid = p.oid AND NOT i.inhdetachpending
+  UNION ALL
+  SELECT a.oid, i.inhparent
+  FROM above a
+  JOIN pg_catalog.pg_class c ON c.oid = a.parent AND c.relispartition
+  JOIN pg_catalog.pg_inherits i ON i.inhrelid = a.parent AND NOT i.inhdetachpending
+), in_two_forms AS MATERIALIZED (
+  SELECT a.oid, p.schema, p.name, r.oid AS root, r.schema AS root_schema, r.name AS root_name
+  FROM above a JOIN published r ON r.oid = a.parent AND r.pubviaroot JOIN published p ON p.oid = a.oid
+)
+SELECT p.*,
+       (SELECT ARRAY[t.root_schema, t.root_name] FROM in_two_forms t WHERE t.oid = p.oid LIMIT 1) AS sent_as,
+       (SELECT ARRAY[t.schema, t.name] FROM in_two_forms t WHERE t.root = p.oid LIMIT 1) AS apart
+FROM published p
+ORDER BY p.pubname, p.oid
 """
 # Without a column list, `attnames` has all columns. Only a filter's parsed form shows the columns that it reads: its
 # dependencies include the columns of a column list.
