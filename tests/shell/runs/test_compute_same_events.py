@@ -69,7 +69,9 @@ class JavaChildren(threading.Thread):
                     parent = _parent_of(process.name)
                     is_driver = _name_of(process.name) == "java" and _name_of(parent).startswith("python")
                     if is_driver and _is_below_this(parent):
-                        self._parents.add(Path("/proc", parent, "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                        line = Path("/proc", parent, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                        # A process that has just ended has an empty one.
+                        self._parents |= {line} - {""}
 
     def seen(self) -> set[str]:
         """Return the command lines of the parents."""
