@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from bench.lake.cycle import DELETES, KINDS, Meter, Spent
 from lakeproof.config.section.spark import SparkConfig
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.commits import newest_version
 from lakeproof.lake.delta.log.protocol import TableSpec
@@ -68,8 +68,8 @@ class Target:
         """Return the URL of a contender's table."""
         return str(self.folder / f"{name.split(maxsplit=1)[0]}{self.rows}")
 
-    def batch(self, changes: int, kind: str) -> tuple[str, tuple[int, int]]:
-        """Write a file of changes, one per key; return it with the bounds of its keys."""
+    def batch(self, changes: int, kind: str) -> str:
+        """Write a file of changes, one per key, and return it."""
         rng = np.random.default_rng(self.number)
         if kind == RANDOM:
             keys = np.sort(rng.choice(self.rows, changes, replace=False))
@@ -92,9 +92,9 @@ class Target:
         }
         url = str(self.folder / f"batch{self.rows}-{self.number}.parquet")
         pq.write_table(pa.table(columns), url)
-        return url, (int(keys[0]), int(keys[-1]))
+        return url
 
-    def ours(self, name: str, url: str, bounds: tuple[int, int], changes: int) -> Applied:
+    def ours(self, name: str, url: str, changes: int) -> Applied:
         """Commit with lakeproof."""
         session = self.spark.newSession()
         rows = session.read.parquet(url)
@@ -103,8 +103,8 @@ class Target:
         deletes = rows.select("id", F.when(F.col("exists"), F.col("id")).alias(FIRST))
         presupposed = self.presupposed if name in {CHECKED, CHECKED_MANY} else None
         change = NetChange(Removed(("id",), deletes, presupposed=presupposed), images)
-        hints = Hints(bounds, max_keys=changes if name in {FEW, CHECKED} else None)
-        return apply_change(session, CommitRequest(self.url(name), change, info, hints))
+        max_keys = changes if name in {FEW, CHECKED} else None
+        return apply_change(session, CommitRequest(self.url(name), change, info, max_keys))
 
     def textbook(self, url: str) -> None:
         """Commit as a tutorial does."""
@@ -117,14 +117,14 @@ class Target:
     def contenders(self, changes: int, kind: str) -> list[tuple[str, Callable[[], None]]]:
         """Commit one batch with every contender."""
         self.number += 1
-        url, bounds = self.batch(changes, kind)
+        url = self.batch(changes, kind)
         return [
-            *((name, partial(self._ours, name, url, bounds, changes)) for name in CONTENDERS if name != TEXTBOOK),
+            *((name, partial(self._ours, name, url, changes)) for name in CONTENDERS if name != TEXTBOOK),
             (TEXTBOOK, partial(self.textbook, url)),
         ]
 
-    def _ours(self, name: str, url: str, bounds: tuple[int, int], changes: int) -> None:
-        self.ours(name, url, bounds, changes)
+    def _ours(self, name: str, url: str, changes: int) -> None:
+        self.ours(name, url, changes)
 
     def is_equal(self) -> bool:
         """Return True if all contenders have the same rows."""

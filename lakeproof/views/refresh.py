@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakeproof.config.model import ViewConfig
 from lakeproof.errors import ConfigError
 from lakeproof.hidden_columns import DUP, KEY
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change, with_files
+from lakeproof.lake.delta.apply import CommitRequest, apply_change, with_files
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.commits import NO_VERSION
 from lakeproof.lake.delta.log.protocol import TableSpec, check_writable
@@ -140,8 +140,8 @@ def _commit(target: ViewTarget, correction: ViewCorrection, sources: Mapping[str
     elif correction.retractions is not None:
         removed = Removed((KEY, DUP), correction.retractions)
     change = NetChange(removed, correction.insertions) if placed is None else NetChange(images=placed.images)
-    info, hints = CommitInfo(app_id(name), int(target.number), metadata), Hints(max_keys=correction.retracted)
-    request = CommitRequest(target.path, change, info, hints, TableSpec(), target.before)
+    info = CommitInfo(app_id(name), int(target.number), metadata)
+    request = CommitRequest(target.path, change, info, correction.retracted, TableSpec(), target.before)
     try:
         if placed is not None:
             check_writable(placed.before)

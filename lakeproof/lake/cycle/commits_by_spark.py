@@ -32,7 +32,7 @@ from lakeproof.lake.columns import (
     merge_key,
 )
 from lakeproof.lake.cycle.task import TableCommits, TableResult, TableTask, exact_from_end
-from lakeproof.lake.delta.apply import NO_HINTS, CommitRequest, Hints, prepare
+from lakeproof.lake.delta.apply import CommitRequest, prepare
 from lakeproof.lake.delta.link_commit import RowCommit
 from lakeproof.lake.fold.history import (
     after_truncates,
@@ -183,10 +183,17 @@ class HistoryRows:
 
 
 def prepare_commits(
-    session: SparkSession, task: TableTask, rows: HistoryRows, change: NetChange[DataFrame], hints: Hints = NO_HINTS
+    session: SparkSession,
+    task: TableTask,
+    rows: HistoryRows,
+    change: NetChange[DataFrame],
+    max_keys: int | None = None,
 ) -> TableCommits:
-    """Prepare both commits; raises DriftedError if the table does not have the rows that the changes presuppose."""
-    current = _prepare_current(session, task, change, hints)
+    """Prepare both commits; `max_keys` as in a `CommitRequest`.
+
+    Raises DriftedError if the table does not have the rows that the changes presuppose.
+    """
+    current = _prepare_current(session, task, change, max_keys)
     with current.or_discarded():
         summing = Summing(task.schema, rows.frame)
         appended = NetChange(AllRows() if rows.anew else None, few_files(summing.rows, rows.count))
@@ -196,8 +203,10 @@ def prepare_commits(
     return TableCommits(history, before.plus(added), current)
 
 
-def _prepare_current(session: SparkSession, task: TableTask, change: NetChange[DataFrame], hints: Hints) -> RowCommit:
-    request = _request(task, "current", change, hints)
+def _prepare_current(
+    session: SparkSession, task: TableTask, change: NetChange[DataFrame], max_keys: int | None
+) -> RowCommit:
+    request = _request(task, "current", change, max_keys)
     try:
         return prepare(session, request)
     except DriftedError:
@@ -207,9 +216,9 @@ def _prepare_current(session: SparkSession, task: TableTask, change: NetChange[D
         return prepare(session, replace(request, change=unasked))
 
 
-def _request(task: TableTask, layer: Layer, change: NetChange[DataFrame], hints: Hints = NO_HINTS) -> CommitRequest:
+def _request(task: TableTask, layer: Layer, change: NetChange[DataFrame], max_keys: int | None = None) -> CommitRequest:
     info, version = task.commit_info(layer), task.version_before(layer)
-    return CommitRequest(task.path(layer), change, info, hints, task.spec(layer), version)
+    return CommitRequest(task.path(layer), change, info, max_keys, task.spec(layer), version)
 
 
 def resolve(session: SparkSession, changes: TableRange, base: DataFrame) -> ResolvedChanges | None:
@@ -290,9 +299,8 @@ def write_correction(
         if own is not None:
             events = events.unionAll(change_rows(schema, own.events))
         counts = ChangeCounts() if own is None else own.counts
-        hints = Hints(max_keys=retractions.count + counts.rows)
-        net = correction.net(insertions.frame)
-        result = prepare_commits(session, task, HistoryRows(events, counts.rows), net, hints).made(task, counts)
+        net, max_keys = correction.net(insertions.frame), retractions.count + counts.rows
+        result = prepare_commits(session, task, HistoryRows(events, counts.rows), net, max_keys).made(task, counts)
     finally:
         correction.release()
         for kept in (retractions.kept, insertions.kept):

@@ -33,7 +33,6 @@ from lakeproof.lake.cycle.commits_by_spark import (
     write_correction,
 )
 from lakeproof.lake.cycle.task import SnapshotEntry, TableResult, TableTask, exact_from_end
-from lakeproof.lake.delta.apply import Hints
 from lakeproof.lake.delta.search import verify_chunk
 from lakeproof.lake.delta.versions import read_layer
 from lakeproof.lake.fold.history import (
@@ -49,12 +48,11 @@ from lakeproof.lake.fold.history import (
 from lakeproof.lake.fold.net_change import ResolvedChanges, resolve_range
 from lakeproof.lake.records.documents import Copy, CutTable, HistoryLow
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
-from lakeproof.lake.rows.change import AllRows, NetChange, Removed
+from lakeproof.lake.rows.change import AllRows, NetChange
 from lakeproof.lake.rows.columns import col
 from lakeproof.lake.rows.correction import numbered
-from lakeproof.lake.rows.file_rows import TableRange
 from lakeproof.lake.rows.history_ops import SNAPSHOT
-from lakeproof.lake.rows.landing_rows import key_bounds, read_range
+from lakeproof.lake.rows.landing_rows import read_range
 from lakeproof.lake.rows.refusal import refusals_as_errors
 from lakeproof.schema import SchemaVersion
 
@@ -95,7 +93,7 @@ def _write_changes(session: SparkSession, task: TableTask) -> TableResult:
     resolved = resolve_range(session, read_range(session, changes), base)
     try:
         rows = HistoryRows(change_rows(changes.schema, resolved.events), changes.counts.rows)
-        commits = prepare_commits(session, task, rows, resolved.net, _hints(changes, resolved.net))
+        commits = prepare_commits(session, task, rows, resolved.net, changes.counts.rows)
         return commits.made(task, changes.counts)
     finally:
         resolved.release()
@@ -198,18 +196,6 @@ def _own_changes(session: SparkSession, task: TableTask, persisted: DataFrame) -
 
 def _net(resolved: ResolvedChanges | None) -> NetChange[DataFrame]:
     return NetChange() if resolved is None else resolved.net
-
-
-def _hints(changes: TableRange, net: NetChange[DataFrame]) -> Hints:
-    """Return what makes the range's commit cheaper."""
-    # NULL lies within no bounds, and a hidden key's text is not the number that was bounded.
-    match net.removed:
-        case Removed(key, _, null_safe=False):
-            is_bounded = key == changes.schema.key
-        case _:
-            is_bounded = False
-    bounds = key_bounds(changes.schema, changes.landed.slices) if is_bounded and not changes.older else None
-    return Hints(bounds, changes.counts.rows)
 
 
 def _snapshot(session: SparkSession, task: TableTask, schema: SchemaVersion, entry: SnapshotEntry) -> DataFrame:

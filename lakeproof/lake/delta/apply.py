@@ -133,7 +133,7 @@ def _find_rows(
 
     Raises DriftedError if the rows are not those that the change presupposes.
     """
-    keys = _collected(request.hints.max_keys, removed)
+    keys = _collected(request.max_keys, removed)
     if keys is None:
         return _by_join(session, request, state, removed)
     places = find_places(state, keys.key, keys.rows, by_statistics=not keys.null_safe)
@@ -161,15 +161,25 @@ def _collected(keys_max: int | None, removed: Removed[DataFrame]) -> Removed[pa.
 def _by_join(
     session: SparkSession, request: CommitRequest, state: TableState, removed: Removed[DataFrame]
 ) -> Mapping[str, Numbers]:
-    key, bounds = removed.key, request.hints.bounds
-    rows = with_places(session, state)
-    if bounds is not None and not removed.null_safe:
-        rows = rows.where(col(key[0]).between(*bounds))
+    key, rows = removed.key, _within_bounds(with_places(session, state), removed)
     check_rows(request.path, rows, removed)
     placed = rows.select(*(col(k) for k in key), PATH, ROW)
     return _as_bitmaps(
         join_on_key(placed, pick(removed.rows, key), key, "left_semi", null_safe=removed.null_safe), state
     )
+
+
+def _within_bounds(rows: DataFrame, removed: Removed[DataFrame]) -> DataFrame:
+    """Return a table's rows from the least to the greatest of the keys, so that files are left out. One job over the keys.
+
+    All of them, unless the key is a single whole number: NULL lies within no bounds.
+    """
+    name = removed.key[0]
+    is_whole = isinstance(removed.rows.schema[name].dataType, T.IntegralType)
+    if removed.null_safe or len(removed.key) > 1 or not is_whole:
+        return rows
+    low, high = removed.rows.agg(F.min(col(name)), F.max(col(name))).collect()[0]
+    return rows.where(col(name).between(low, high))
 
 
 def _as_bitmaps(hits: DataFrame, state: TableState) -> Mapping[str, Numbers]:
@@ -209,24 +219,10 @@ def _in_log(state: TableState, places: Mapping[str, Numbers]) -> Mapping[str, Nu
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
-    """Facts about a change that make its commit cheaper, and never change the result.
-
-    `bounds`: the least and the greatest value of a single integer key. `max_keys`: the change deletes at most so many keys;
-    None if that is not known.
-    """
-
-    bounds: tuple[int, int] | None = None
-    max_keys: int | None = None
-
-
-NO_HINTS = Hints()
-
-
-@dataclass(frozen=True, slots=True)
 class CommitRequest:
     """One commit to the Delta table at `path`: its change, its identity, and the version to make it on.
 
+    `max_keys`: the change deletes at most so many keys, so that few can be collected; None if that is not known.
     `create`: the new table's properties, if there is none yet (None: a missing table is an error). `expected_version`: the
     version that the table should have; None: whichever is the newest.
     """
@@ -234,6 +230,6 @@ class CommitRequest:
     path: str
     change: NetChange[DataFrame]
     info: CommitInfo
-    hints: Hints = NO_HINTS
+    max_keys: int | None = None
     create: TableSpec | None = None
     expected_version: int | None = None

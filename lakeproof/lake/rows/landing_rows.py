@@ -6,12 +6,11 @@ Adding the changes up belongs to `lakeproof.lake.fold`, finding the files, and c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,11 +24,8 @@ from lakeproof.lake.records.held import WayOut
 from lakeproof.lake.rows.columns import col, named, relation
 from lakeproof.lake.rows.file_rows import LandedRange, TableRange
 from lakeproof.lake.rows.refusal import refuse_table
-from lakeproof.landing.segments.file_columns import file_names
-from lakeproof.landing.segments.reader import Slice
 from lakeproof.schema import Column, SchemaVersion, lake_names
 from lakeproof.values.cast import MARKED, cast_column
-from lakeproof.values.exact_kinds import INTEGER_KINDS
 from lakeproof.values.types import arrow_type, spark_type
 
 _HIDDEN = (LSN, SEQ, ORD, OP, XID, COMMIT_TIME, COMMIT_NUMBER, UNCHANGED, TEXT)
@@ -101,25 +97,6 @@ def first_ordinal(number: SparkColumn, by_number: Mapping[int, int]) -> SparkCol
         return F.lit(next(iter(by_number.values()))).cast("bigint")
     pairs = ", ".join(f"{n}L, {b}L" for n, b in sorted(by_number.items()))
     return F.element_at(F.expr(f"map({pairs})"), number)
-
-
-def key_bounds(schema: SchemaVersion, slices: Sequence[Slice]) -> tuple[int, int] | None:
-    """Return the least and greatest key in the files, read without Spark; None unless the key is a single integer.
-
-    Rows outside the range only make the bounds wider.
-    """
-    if len(schema.key) != 1:
-        return None
-    own = zip(schema.columns, file_names(schema), strict=True)
-    kind, name = next((column.kind, name) for column, name in own if column.name == schema.key[0])
-    if kind not in INTEGER_KINDS:
-        return None
-    keys = list[int]()
-    for piece in slices:
-        with piece.open() as file:
-            bounds = (pc.min_max(batch.column(name)).as_py() for batch in file.iter_batches(columns=[name]))
-            keys += [key for both in bounds for key in both.values() if key is not None]
-    return (min(keys), max(keys)) if keys else None
 
 
 _DEFAULT = scratch("default_")

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeproof.errors import LakeError
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.files.needed import counted_again, sync_commits, table_files, unneeded
 from lakeproof.lake.delta.files.statistics import statistics_text
@@ -151,7 +151,7 @@ def test_rows_of_linked_files_are_deleted_by_vectors(
     prepare_links(request(table, 1, [Link(f) for f in files[:2]])).commit()
     gone = spark.createDataFrame(pa.table({"id": [2, 2 + ROWS]}))
     change = NetChange(Removed(("id",), gone), read(spark, table).where("id = 2"))
-    applied = apply_change(spark, CommitRequest(str(table), change, info(2), Hints(max_keys=2)))
+    applied = apply_change(spark, CommitRequest(str(table), change, info(2), max_keys=2))
     assert applied.deleted == 2
     assert sum(file.vector is not None for file in table_files(str(table), applied.version).newest) == 2
     left = [row for row in expected(*rows[:2]) if row["id"] != 2 + ROWS]
@@ -174,7 +174,7 @@ def test_deltas_commands_are_right_on_linked_files(
         gone = spark.createDataFrame([(number,), (number + ROWS,)], "id bigint")
         images = read(spark, table).where(f"id = {number}")
         change = NetChange(Removed(("id",), gone), images)
-        applied = apply_change(spark, CommitRequest(str(table), change, info(number), Hints(max_keys=keys_max)))
+        applied = apply_change(spark, CommitRequest(str(table), change, info(number), keys_max))
         assert applied.deleted == 2
     left = [row for row in left if row["id"] not in {2 + ROWS, 4 + ROWS}]
     assert as_numbers(read(spark, table).toArrow()) == left

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.failpoints import watched
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.files.links import LandedFile
 from lakeproof.lake.delta.files.needed import remove_files, table_files, unneeded
@@ -96,7 +96,7 @@ def test_landed_files_become_a_tables_files(spark: SparkSession, store: Store) -
     images = spark.createDataFrame(parts[0].slice(1, 1).to_pylist(), spark.read.format("delta").load(table).schema)
     for number, keys_max in ((3, None), (4, 2)):
         change = NetChange(Removed(("id",), gone), images)
-        request = CommitRequest(table, change, info(number), Hints(max_keys=keys_max))
+        request = CommitRequest(table, change, info(number), keys_max)
         assert apply_change(spark, request).version == number - 1
         assert rows_of(spark, table) == as_numbers(pa.concat_tables([expected.slice(1)]))
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import Applied, CommitInfo
 from lakeproof.lake.delta.log.protocol import TableSpec
 from lakeproof.lake.rows.change import FIRST, AllRows, NetChange, Removed, Unsupported
@@ -236,7 +236,7 @@ class Table:
             removed = Removed(key, self.keys(batch.deletes), self.kind.null_safe, presupposed)
         images = self.frame(batch.images) if batch.images or batch.truncate else None
         bound = None if self.way is Way.MANY else max(1, len(batch.deletes))
-        applied = self._apply(batch, NetChange(removed, images), hints=Hints(max_keys=bound))
+        applied = self._apply(batch, NetChange(removed, images), max_keys=bound)
         self.take(batch, applied)
         return applied
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.failpoints import Armed, watched
 from lakeproof.lake.delta import apply as spark_commit
-from lakeproof.lake.delta.apply import CommitRequest, Hints, apply_change
+from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.cleaned import clean_log
 from lakeproof.lake.delta.log.commits import newest_version
@@ -97,8 +97,8 @@ def _replay(table: Table) -> None:
     again = table.commit_info(table.number)
     before = sorted(table.states)[-2] if len(table.states) > 1 else table.version
     deletes, images = table.frame([row[: table.kind.key]], table.kind.key), table.frame([row])
-    change, hints = NetChange(Removed(tuple(names[: table.kind.key]), deletes), images), Hints(max_keys=1)
-    request = CommitRequest(table.path, change, again, hints, expected_version=before)
+    change = NetChange(Removed(tuple(names[: table.kind.key]), deletes), images)
+    request = CommitRequest(table.path, change, again, max_keys=1, expected_version=before)
     with pytest.raises(TransientError, match="meanwhile"):
         table.commit(Batch([new], [row]), request)
     assert newest_version(table.path) == table.version
@@ -322,6 +322,6 @@ def test_keys_of_many_bytes_are_joined(spark: SparkSession, tmp_path: Path, monk
 
     monkeypatch.setattr(spark_commit, "_by_join", counted)  # inside: counts the joins
     change, info = NetChange(Removed(("k",), rows.where("v IN (1, 2)").select("k"))), CommitInfo("try", 2, "{}")
-    assert apply_change(session, CommitRequest(path, change, info, Hints(max_keys=2))).deleted == 2
+    assert apply_change(session, CommitRequest(path, change, info, max_keys=2)).deleted == 2
     assert joined
     assert sorted(r["v"] for r in session.read.format("delta").load(path).collect()) == [0, 3, 4, 5, 6, 7]
