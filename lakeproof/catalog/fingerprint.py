@@ -199,16 +199,16 @@ class Fingerprint:
 
     def operations(self, table: TableFacts) -> str:
         """Return the letters of its published operations: i, u, d and t."""
-        published = {o for e in table.entries for o in self.publications[e.publication].operations}
-        return "".join(o for o in "iudt" if o in published)
+        filters = self.filters(table)
+        return "".join(operation for operation in "iudt" if operation in filters)
 
-    def filters(self, table: TableFacts) -> dict[str, frozenset[str | None]]:
-        """Return the row filters by which the changes of each operation are sent: those of any one, or (with None) all."""
-        filters: dict[str, frozenset[str | None]] = {}
+    def filters(self, table: TableFacts) -> dict[str, set[str | None]]:
+        """Return the digests of the row filters of each operation: a row that any of them has is sent; None has all rows."""
+        filters: dict[str, set[str | None]] = {}
         for publication, entry in table.in_force.items():
             for operation in self.publications[publication].operations:
-                filters[operation] = filters.get(operation, frozenset()) | {entry.filter}
-        return {operation: frozenset({None}) if None in those else those for operation, those in filters.items()}
+                filters.setdefault(operation, set()).add(entry.filter)
+        return {operation: {None} if None in digests else digests for operation, digests in filters.items()}
 
     def types_of(self, oids: Iterable[int]) -> dict[int, TypeFacts]:
         """Return these types and all types that they are made of, without the built-in ones."""

@@ -25,9 +25,9 @@ TREE: list[LiteralString] = [
 ROWS: LiteralString = "INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 5) n"
 ROOTS = "publish_via_partition_root = true"
 ALL = "publish = 'insert, update, delete, truncate'"
+Publications = tuple[str, str | None]
 # The tables, what the two publications have at first (the second: none yet), what is altered (of the second: @2), and the
 # words of the error that the next copy of `t`, or of the root, gives; none if all stays equal to the source.
-Publications = tuple[str, str | None]
 CASES: dict[str, tuple[list[LiteralString], Publications, str, tuple[str, ...]]] = {
     "partitions by name, then a root": (
         TREE, ("TABLE r", None), f"CREATE PUBLICATION @2 FOR TABLE r WITH (publish = 'insert', {ROOTS})",
