@@ -222,10 +222,8 @@ class Catalog:
             columns: dict[Layer, dg.TableSchema] = {}
             lineage: dict[Layer, dg.TableColumnLineage] = {}
             if state is not None:
-                columns, lineage = (
-                    table_columns(state.version, description),
-                    table_lineage(source, table, state.version),
-                )
+                columns = table_columns(state.version, description)
+                lineage = table_lineage(source, table, state.version)
             elif description is not None:
                 columns = {Layer.POSTGRES: described_columns(description)}
             self._columns[source, table] = {

@@ -30,7 +30,6 @@ from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, counted
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.state.slot import SlotStatus
 from resources import Settings
 
 # Events that Dagster lacks are written a while at a time, so that the run can do other things.
@@ -151,25 +150,26 @@ def changed(flush: Flush, now_s: Callable[[], float] = time.time) -> dict[TableN
 
 
 class KeepsUp:
-    """Looks if a drain keeps up: it has moved since the last look, or less is before it than the server's own messages."""
+    """Looks by a drain's own events if it keeps up: it has moved since the last one, or no commit waits for long."""
 
-    _LAG_BYTES_MAX = 1 << 20
+    _LAG_S_MAX = 60.0
+    # A drain at work reports its rates every 15 s.
+    _RECENT_S = 60.0
 
     def __init__(self) -> None:
-        self._confirmed: Lsn | None = None
+        self._durable, self._kept_up_s = Lsn.ZERO, float("-inf")
 
-    def through(self, slot_status: Callable[[], SlotStatus]) -> Lsn | None:
-        """Return up to where all has landed; None if the drain stands still, is gone, or the server can't be asked."""
-        try:
-            status = slot_status()
-        except LakeproofError:
-            return None
-        state, before = status.state, self._confirmed
-        if state is None or status.gap is not None or not state.active or state.confirmed_flush_lsn is None:
-            return None
-        self._confirmed = state.confirmed_flush_lsn
-        moves = before is not None and self._confirmed > before
-        return self._confirmed if moves or (state.lag_bytes or 0) <= self._LAG_BYTES_MAX else None
+    def hear(self, event: Event, now_s: float) -> None:
+        """Take an event of the drain."""
+        if event.kind == "drain.rates":
+            durable = Lsn.parse(str(event.fields["durable_lsn"]))
+            if Lsn.ZERO < self._durable < durable or event.fields["lag_s"] <= self._LAG_S_MAX:
+                self._kept_up_s = now_s
+            self._durable = durable
+
+    def through(self, now_s: float) -> Lsn | None:
+        """Return up to where all has landed; None if the drain stands still, has lost its server, or says nothing."""
+        return self._durable if now_s - self._kept_up_s <= self._RECENT_S else None
 
 
 class _Reporter:
@@ -196,6 +196,7 @@ class _Reporter:
 
     def hear(self, event: Event) -> None:
         """Take an event of the drain; its threads call it."""
+        self._keeps_up.hear(event, time.monotonic())
         if event.kind == "drain.start":
             self.begin(Lsn.parse(str(event.fields["start_lsn"])))
 
@@ -241,7 +242,7 @@ class _Reporter:
 
     def _without_changes(self, now_s: float) -> dict[TableName, ChangeSummary]:
         due = self._changes.quiet(now_s)
-        position = self._keeps_up.through(lambda: self._settings.slot_status(self._source.name)) if due else None
+        position = self._keeps_up.through(now_s)
         if position is None:
             return {}
         return {table: ChangeSummary.none(position) for table in due if self._budget.spend(1, now_s)}

@@ -19,7 +19,7 @@ from assets.cycles import EVENTS, TableTotals, layers, totals
 from assets.support import metadata as md
 from assets.support.engine_call import run_command, run_engine
 from assets.support.event_log import to_run_log
-from assets.support.keys import Layer, proof_key, table_key
+from assets.support.keys import Layer, layer_keys, proof_key, table_key
 from assets.support.pace import EventBudget, Throttle, window_s
 from assets.support.step import asset_step
 from assets.views import view_event
@@ -164,8 +164,8 @@ def _specs(catalog: Catalog, source: SourceConfig) -> Iterator[dg.AssetSpec]:
 
 def _steps_before(source: SourceConfig) -> Iterator[dg.AssetKey]:
     """Yield the assets whose steps come first: any table may be copied alone, and a drain lands the changes of all."""
-    yield from (table_key(Layer.SNAPSHOT, source.name, table) for table in source.tables)
-    yield from (table_key(Layer.CHANGES, source.name, table) for table in source.tables[:1])
+    yield from layer_keys(source, Layer.SNAPSHOT)
+    yield from layer_keys(source, Layer.CHANGES)[:1]
 
 
 class _Reporter:

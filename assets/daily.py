@@ -115,10 +115,9 @@ def _check(key: dg.AssetKey, days: "Sequence[DayReport]") -> dg.AssetCheckResult
     wrong = [day for day in days if day.audit.status == "differs"]
     compared = [day for day in days if day.audit.status in {"equal", "differs"}]
     is_first = any(day.audit.status == "first" for day in days)
-    rows = [
-        dg.TableRecord({"day": d.day, "rows": d.rows, "status": d.audit.status, "reason": d.audit.reason or ""})
-        for d in days
-    ]
+    shown = md.table(
+        {"day": d.day, "rows": d.rows, "status": d.audit.status, "reason": d.audit.reason or ""} for d in days
+    )
     reason = ", ".join(f"{day.day}: {day.audit.reason}" for day in wrong) or None
     if not compared and not is_first:
         reason = f"nothing was compared: {days[0].audit.reason}" if days else "there is no day"
@@ -130,5 +129,5 @@ def _check(key: dg.AssetKey, days: "Sequence[DayReport]") -> dg.AssetCheckResult
         passed=not wrong and (bool(compared) or is_first),
         severity=dg.AssetCheckSeverity.ERROR if wrong else dg.AssetCheckSeverity.WARN,
         description=reason,
-        metadata={"days": dg.MetadataValue.table(rows), "compared": len(compared), "differing_days": len(wrong)},
+        metadata={"days": shown, "compared": len(compared), "differing_days": len(wrong)},
     )

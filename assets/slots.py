@@ -70,11 +70,9 @@ def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
     state, health = status.state, status.health
     if state is None or health is None:
         return {}
-    figures = {
-        "wal_bytes_per_s": health.wal_bytes_per_s,
-        "seconds_left": health.seconds_left,
-        "unread_seconds": health.unread_s,
-    }
+    figures = md.optional(
+        wal_bytes_per_s=health.wal_bytes_per_s, seconds_left=health.seconds_left, unread_seconds=health.unread_s
+    )
     return md.merged(
         {"slot": source.slot, "health": health.level.value},
         slot_positions(status),
@@ -84,7 +82,7 @@ def state_metadata(source: SourceConfig, status: SlotStatus) -> md.Metadata:
             safe_wal_size=state.safe_wal_size,
         ),
         # Without decimals, which nobody measures.
-        {name: round(figure) for name, figure in figures.items() if figure is not None},
+        {name: round(figure) for name, figure in figures.items()},
     )
 
 

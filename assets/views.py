@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from lakeproof.views.round import ViewReport
 
 
-def view_asset(
-    catalog: Catalog, view: ViewConfig, refreshed_by: str, condition: dg.AutomationCondition[Any] | None
-) -> dg.AssetsDefinition:
+def view_asset(catalog: Catalog, view: ViewConfig, refreshed_by: str) -> dg.AssetsDefinition:
     """Return the asset of one view; its code version is a hash of its SQL. `refreshed_by` is a sentence."""
     location = catalog.config.location
     about = view.description or f"{view.sql_file.name} over current tables, at one cut of each source."
@@ -39,7 +37,7 @@ def view_asset(
                 sorted(set(read_keys(view).values())),
                 code_version=hashlib.sha256(view.sql().encode()).hexdigest()[:12],
                 metadata={"refreshed_by": refreshed_by},
-            ).replace_attributes(automation_condition=condition)
+            )
         ],
         StepRun(pool=SPARK_POOL, tags={"lakeproof/view": view.name}),
     )

@@ -14,7 +14,7 @@ from assets.checks.expectations import expectation_keys
 from assets.checks.proof import proof_targets
 from assets.current import CompactionUnit
 from assets.daily import daily_tables_of
-from assets.support.keys import Layer, table_key
+from assets.support.keys import Layer, layer_keys, table_key
 from jobs.names import VIEWS_REFRESH, SourceJob, run_tags, source_tags
 from lakeproof.config.model import Config, SourceConfig
 
@@ -30,12 +30,12 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
     name, targets = source.name, proof_targets(config, source)
     selections = {
         SourceJob.BOOTSTRAP: (
-            _tables(source, Layer.SNAPSHOT),
+            layer_keys(source, Layer.SNAPSHOT),
             f"Copies every table of {name} under one snapshot, or only the selected ones again.",
         ),
         # No other asset may be in this job: Dagster would skip steps after a drain that has reported by events alone.
         SourceJob.DRAIN: (
-            _tables(source, Layer.CHANGES),
+            layer_keys(source, Layer.CHANGES),
             (
                 f"Reads slot {source.slot} into the landing. If a person launches it, it reads all current changes and "
                 "ends; the slot drain sensor keeps a run going all the time."
@@ -46,7 +46,7 @@ def source_jobs(config: Config, source: SourceConfig) -> list[Job]:
             f"Deletes what the retention of {name} no longer keeps, and merges small files.",
         ),
         SourceJob.VERIFICATION: (
-            [*targets.tables, *targets.histories, *targets.views, *expectation_keys(source)],
+            [*targets.keys, *expectation_keys(source)],
             (
                 f"Proves that the current tables of {name} equal PostgreSQL at one LSN, that histories are complete and "
                 "that views are right; runs the expectations. With `repair: true` in the launchpad it reads the rows of "
@@ -77,7 +77,7 @@ def compaction_job(unit: CompactionUnit) -> Job:
         ends = "one position, then puts a cut of the group"
     return _job(
         kind.of(unit.name),
-        [key for source in unit.sources for key in _tables(source, Layer.HISTORY, Layer.CURRENT)],
+        [key for source in unit.sources for key in layer_keys(source, Layer.HISTORY, Layer.CURRENT)],
         run_tags(kind.value, source=unit.name) if unit.is_group else source_tags(kind, unit.sources[0]),
         f"Brings history and current of every table of {unit.name} up to {ends}.",
     )
@@ -94,7 +94,3 @@ def _job(name: str, keys: Sequence[dg.AssetKey], tags: Mapping[str, str], descri
     return dg.define_asset_job(
         name, selection=keys, executor_def=dg.in_process_executor, tags=tags, description=description
     )
-
-
-def _tables(source: SourceConfig, *layers: Layer) -> list[dg.AssetKey]:
-    return [table_key(layer, source.name, table) for layer in layers for table in source.tables]

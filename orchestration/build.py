@@ -23,7 +23,7 @@ from assets.daily import daily_asset
 from assets.maintenance import maintenance_asset
 from assets.outside import UNKNOWN, external_specs, postgres_specs
 from assets.slots import slot_asset
-from assets.support.keys import Layer, table_key
+from assets.support.keys import Layer, layer_keys
 from assets.views import view_asset
 from jobs.by_hand.replace import replace_jobs
 from jobs.by_hand.source import jobs_by_hand
@@ -36,7 +36,7 @@ from lakeproof.state.known_tables import with_known_tables
 from orchestration.alerts import ALERTS, alert_sensor, watched_by_alerts
 from orchestration.outside_proofs import OutsideProofs
 from orchestration.runs import OLD_RUNS, LastingJobs, old_runs_sensor
-from orchestration.schedules import conditional_views, refreshed_by, schedules, view_condition, view_condition_sensor
+from orchestration.schedules import refreshed_by, schedules
 from orchestration.sensors import compaction_sensor, held_sensor, slot_drain_sensor
 from resources.fixed import location_resources
 
@@ -85,7 +85,6 @@ def build(file: Config, only: Sequence[str] | None = None, job: str | None = Non
             *(slot_drain_sensor(source, OutsideProofs.of(config, source), start=start) for source in sources),
             *(compaction_sensor(unit, start=start) for unit in units if unit.is_continuous),
             *(held_sensor(source, start=start) for source in sources if source.snapshot.held == "copy"),
-            *view_condition_sensor(config, start),
             *alert_sensor(config, names, start=start, name="_".join([ALERTS, *part])),
             *old_runs_sensor(config, _lasting(config, sources, units), start=start, name="_".join([OLD_RUNS, *part])),
         ],
@@ -112,28 +111,20 @@ def _families(catalog: Catalog, sources: Sequence[SourceConfig], units: Sequence
         yield {SourceJob.DAILY.of(name)}, partial(daily_asset, catalog, source)
     for unit in units:
         yield {SourceJob.COMPACTION.of(unit.name)}, partial(compaction_asset, catalog, unit)
-    conditional = conditional_views(catalog.config)
     for view in catalog.config.views.values():
-        by = refreshed_by(catalog.config, view.name)
-        condition = view_condition() if Layer.VIEWS.key(view.name) in conditional else None
-        yield {VIEWS_REFRESH}, partial(view_asset, catalog, view, by, condition)
+        yield {VIEWS_REFRESH}, partial(view_asset, catalog, view, refreshed_by(catalog.config, view.name))
 
 
 def _lasting(config: Config, sources: Sequence[SourceConfig], units: Sequence[CompactionUnit]) -> LastingJobs:
     """Return the jobs that sensors keep going, each with the assets and views whose events its runs have."""
     jobs: dict[str, Collection[dg.AssetKey]] = {
-        SourceJob.DRAIN.of(s.name): [table_key(Layer.CHANGES, s.name, t) for t in s.tables] for s in sources
+        SourceJob.DRAIN.of(source.name): layer_keys(source, Layer.CHANGES) for source in sources
     }
     for unit in units:
-        layers = [
-            table_key(each, s.name, t)
-            for each in (Layer.HISTORY, Layer.CURRENT)
-            for s in unit.sources
-            for t in s.tables
-        ]
-        views = [Layer.VIEWS.key(view.name) for view in readers_of(config.views, [s.name for s in unit.sources])]
         if unit.is_continuous:
-            jobs[SourceJob.COMPACTION.of(unit.name)] = [*layers, *views]
+            tables = [key for source in unit.sources for key in layer_keys(source, Layer.HISTORY, Layer.CURRENT)]
+            views = readers_of(config.views, [source.name for source in unit.sources])
+            jobs[SourceJob.COMPACTION.of(unit.name)] = [*tables, *(Layer.VIEWS.key(view.name) for view in views)]
     return jobs
 
 
@@ -163,9 +154,8 @@ def narrowed(config: Config, names: Sequence[str]) -> Config:
     for group, members in config.groups.items():
         if not set(members) <= sources.keys() and not sources.keys().isdisjoint(members):
             missing = ", ".join(sorted(set(members) - sources.keys()))
-            raise ConfigError(
-                f"group {group}", f"only a part of it is named, without {missing}", "name all of its sources"
-            )
+            reason = f"only a part of it is named, without {missing}"
+            raise ConfigError(f"group {group}", reason, "name all of its sources")
     groups = {group: members for group, members in config.groups.items() if set(members) <= sources.keys()}
     views = {name: view for name, view in config.views.items() if set(sources_of(config.views, name)) <= sources.keys()}
     return config.model_copy(update={"sources": sources, "views": views, "groups": groups})

@@ -1,4 +1,4 @@
-"""The schedules of compaction, maintenance, slot checks, days, proofs and views, and what else refreshes views by itself.
+"""The schedules of compaction, maintenance, slot checks, days, proofs and views.
 
 A tick is skipped if another run is in the way (`orchestration.policies.run`) or if there is nothing to do
 (`lakeproof.compaction.pending`); neither decision is made here.
@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 import dagster as dg
 
@@ -18,10 +17,10 @@ from assets.checks.proof import due_proofs
 from assets.current import CompactionRun, CompactionUnit, compaction_units
 from assets.daily import daily_tables_of
 from assets.support.keys import Layer, table_key
-from jobs.names import VIEWS_REFRESH, SourceJob, run_tags
+from jobs.names import VIEWS_REFRESH, SourceJob
 from lakeproof.compaction.pending import compaction_has_work, group_has_work
 from lakeproof.config.model import Config, SourceConfig
-from lakeproof.config.view_graph import sources_of, with_inputs
+from lakeproof.config.view_graph import sources_of
 from lakeproof.errors import LakeproofError
 from lakeproof.state.due import due_days
 from lakeproof.state.due_work import compaction_is_pointless, drifted_views, refresh_is_pointless
@@ -76,13 +75,9 @@ def schedules(config: Config, start: str = "RUNNING") -> list[dg.ScheduleDefinit
 def cron_every(interval_s: float) -> str:
     """Return a cron expression for an interval: rounded up to minutes, above an hour to hours, a day at most."""
     minutes = min(max(1, math.ceil(interval_s / 60)), _MINUTES_PER_DAY)
-    if minutes == 1:
-        return "* * * * *"
+    hours = math.ceil(minutes / 60)
     if minutes < 60:
         return f"*/{minutes} * * * *"
-    hours = math.ceil(minutes / 60)
-    if hours == 1:
-        return "0 * * * *"
     return f"0 */{hours} * * *" if hours < 24 else "0 0 * * *"
 
 
@@ -181,29 +176,16 @@ def scheduled_views(config: Config) -> dict[str, list[str]]:
     return {view: sources for view, sources in reads.items() if not continuous.issuperset(sources)}
 
 
-def unseen_views(config: Config) -> set[str]:
-    """Return the views that read an external table, also by another view: Dagster has no events of these tables."""
-    views = config.views
-    return {name for name in views if any(views[other].external for other in with_inputs(views, [name]))}
-
-
 def _views(config: Config) -> _Plan:
-    reads, unseen = scheduled_views(config), unseen_views(config)
+    reads = scheduled_views(config)
     sources = {source for names in reads.values() for source in names}
     interval_s = min(config.sources[source].compaction.interval_s for source in sources)
 
     def tick(context: dg.ScheduleEvaluationContext, settings: Settings) -> str | None:
-        busy = _in_progress(context, settings, VIEWS_REFRESH)
-        if busy is not None:
+        if (busy := _in_progress(context, settings, VIEWS_REFRESH)) is not None:
             return busy
         state = settings.lake_status()
-        drifted = drifted_views(settings.config(), state)
-        if config.dagster.views == "schedule":
-            return refresh_is_pointless(state, reads, drifted)
-        # The condition sees events of tables, and nothing of external ones, nor of what happens to a view.
-        polled = {view: names for view, names in reads.items() if view in unseen or view in drifted}
-        has_none = "no view has drifted, no external table has a newer version, and a condition watches the others"
-        return has_none if refresh_is_pointless(state, polled, drifted) else None
+        return refresh_is_pointless(state, reads, drifted_views(settings.config(), state))
 
     description = (
         "Refreshes the views if one of their sources has a newer cut, an external table a newer version, or a view has"
@@ -234,31 +216,8 @@ def _schedule(plan: _Plan, start: str) -> dg.ScheduleDefinition:
     return tick
 
 
-VIEWS_CONDITION = "views_condition_sensor"
-_INTERVAL_S = 30
-
-
-def view_condition() -> dg.AutomationCondition[Any]:
-    """Return the condition: a table has changed, or there is nothing yet; and no run is at it.
-
-    An edited query is no news until it is applied, and what needs a look at the lake has a schedule (`schedules`).
-    """
-    conditions = dg.AutomationCondition
-    has_news: dg.AutomationCondition[Any] = conditions.any_deps_updated() | conditions.missing().newly_true()
-    return (has_news.since_last_handled() & ~conditions.in_progress()).with_label("a table has changed")
-
-
-def conditional_views(config: Config) -> frozenset[dg.AssetKey]:
-    """Return the views that have a condition."""
-    is_chosen = config.dagster.views == "condition"
-    views = scheduled_views(config).keys() - unseen_views(config)
-    return frozenset(Layer.VIEWS.key(view) for view in views) if is_chosen else frozenset()
-
-
 def refreshed_by(config: Config, view: str) -> str:
     """Return what refreshes a view without being asked, in a sentence for its page."""
-    if Layer.VIEWS.key(view) in conditional_views(config):
-        return f"`{VIEWS_CONDITION}` refreshes it when a table that it reads has a newer event."
     if view in scheduled_views(config):
         return f"`{VIEWS_REFRESH}_schedule` refreshes it when a source that it reads has a newer cut."
     reads = {*sources_of(config.views, view)}
@@ -269,20 +228,3 @@ def refreshed_by(config: Config, view: str) -> str:
     ]
     runs = " and ".join(f"`{job}`, which `{job}_sensor` keeps going," for job in sorted(jobs))
     return f"The run of {runs} refreshes it after each cut that has changes for it."
-
-
-def view_condition_sensor(config: Config, start: str) -> list[dg.SensorDefinition]:
-    """Return the sensor, none if no view has a condition."""
-    views = conditional_views(config)
-    if not views:
-        return []
-    return [
-        dg.AutomationConditionSensorDefinition(
-            VIEWS_CONDITION,
-            target=dg.AssetSelection.assets(*views),
-            default_status=dg.DefaultSensorStatus(start),
-            minimum_interval_seconds=_INTERVAL_S,
-            run_tags=run_tags("views"),
-            description="Refreshes each view whose tables have a newer event.",
-        )
-    ]

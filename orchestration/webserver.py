@@ -98,11 +98,8 @@ class RequestGuard:
         status, extra = 403, {}
         is_open = scope["path"] in _WITHOUT_LOGIN
         if reason is None and not is_open and not _is_login(headers.get("authorization", ""), self._login):
-            reason, status, extra = (
-                "a user and a password are needed",
-                401,
-                {"WWW-Authenticate": 'Basic realm="Dagster"'},
-            )
+            reason, status = "a user and a password are needed", 401
+            extra = {"WWW-Authenticate": 'Basic realm="Dagster"'}
         if reason is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":

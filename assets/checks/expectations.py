@@ -28,11 +28,8 @@ _SEVERITY = {"error": dg.AssetCheckSeverity.ERROR, "warn": dg.AssetCheckSeverity
 
 def expectation_keys(source: SourceConfig) -> dict[dg.AssetKey, TableName]:
     """Return `expectations/<source>/<schema>/<table>` for each table that has expectations."""
-    return {
-        table_key(Layer.EXPECTATIONS, source.name, table): table
-        for table in source.tables
-        if expectations(source, table)
-    }
+    tables = [table for table in source.tables if expectations(source, table)]
+    return {table_key(Layer.EXPECTATIONS, source.name, table): table for table in tables}
 
 
 def expectations_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition | None:
@@ -120,19 +117,6 @@ def _result(
         check_name=check.name,
         passed=result.passed,
         severity=_SEVERITY[expectation.severity],
-        description=_found(result),
+        description=result.shortfall or None,
         metadata=md.merged(about, result.counts, shown),
     )
-
-
-def _found(result: "Expected") -> str | None:
-    """Return one line about what is wrong; None if nothing is."""
-    if result.passed:
-        return None
-    if "error" in result.counts:
-        return str(result.counts["error"])
-    unexpected, every = result.counts.get("unexpected_count"), result.counts.get("element_count")
-    if unexpected is None:
-        return "it is not met" if result.observed is None else f"it is not met: {result.observed} was observed"
-    of_all = "" if every is None else f" of {every:,}"
-    return f"{unexpected:,}{of_all} values are not as expected"

@@ -51,6 +51,11 @@ class ProofTargets:
     views: Mapping[dg.AssetKey, str]
 
     @property
+    def keys(self) -> list[dg.AssetKey]:
+        """Return the key of each target."""
+        return [*self.tables, *self.histories, *self.views]
+
+    @property
     def checks(self) -> list[dg.AssetCheckKey]:
         """Return the key of each target's check."""
         equal = [dg.AssetCheckKey(key, CHECK) for key in (*self.tables, *self.views)]
@@ -136,15 +141,10 @@ def proof_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
 
 def _specs(catalog: Catalog, source: SourceConfig, targets: ProofTargets) -> list[dg.AssetSpec]:
     place = {"dagster/uri": catalog.uri(LakePaths(source.name).proof_record), "source": source.name}
+    kinds = {key: {"spark", "postgres"} if key in targets.tables else {"spark"} for key in targets.keys}
     return [
-        catalog.spec(
-            key,
-            _description(targets, key),
-            {"spark", "postgres"} if key in targets.tables else {"spark"},
-            [dg.AssetKey(key.path[1:])],
-            metadata=place,
-        )
-        for key in (*targets.tables, *targets.histories, *targets.views)
+        catalog.spec(key, _description(targets, key), kinds[key], [dg.AssetKey(key.path[1:])], metadata=place)
+        for key in targets.keys
     ]
 
 
@@ -175,14 +175,11 @@ def _words(name: str, selected: ProofTargets, run: ProofRun) -> list[str]:
 def _verdicts(
     selected: ProofTargets, proofs: ProofReport, last: ProofRecord, failed: dg.Failure | None
 ) -> dict[dg.AssetKey, ProofOutcome]:
-    reason = UNREACHED if failed is None else failed.description or UNREACHED
+    why, of = UNREACHED if failed is None else failed.description or UNREACHED, last.tables
     return {
-        **{key: table_outcome(table, proofs, last.tables.get(table), reason) for key, table in selected.tables.items()},
-        **{
-            key: history_outcome(table, proofs, last.tables.get(table), reason)
-            for key, table in selected.histories.items()
-        },
-        **{key: view_outcome(view, proofs, last.views.get(view), reason) for key, view in selected.views.items()},
+        **{key: table_outcome(table, proofs, of.get(table), why) for key, table in selected.tables.items()},
+        **{key: history_outcome(table, proofs, of.get(table), why) for key, table in selected.histories.items()},
+        **{key: view_outcome(view, proofs, last.views.get(view), why) for key, view in selected.views.items()},
     }
 
 

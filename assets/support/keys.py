@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import dagster as dg
 
-from lakeproof.config.model import ViewConfig
+from lakeproof.config.model import SourceConfig, ViewConfig
 from lakeproof.config.section.external_table import ExternalTable
 from lakeproof.names import TableName
 
@@ -49,6 +49,11 @@ def table_key(layer: Layer, source: str, table: TableName) -> dg.AssetKey:
     `TableName.key` has `%20`, and a hyphen itself is `-2D`.
     """
     return dg.AssetKey([layer.value, source, *table.key.replace("-", "%2D").replace("%", "-").split("/")])
+
+
+def layer_keys(source: SourceConfig, *layers: Layer) -> list[dg.AssetKey]:
+    """Return the keys of all tables of a source in these layers."""
+    return [table_key(layer, source.name, table) for layer in layers for table in source.tables]
 
 
 def external_key(table: ExternalTable) -> dg.AssetKey:

@@ -88,8 +88,9 @@ def _metadata(done: "ReplaceReport") -> md.Metadata:
     columns = [{"change": change, "column": name, "type": kind} for change, name, kind in done.changed_columns]
     names = list(dict.fromkeys(name for sample in done.samples for name in sample.values))
     samples = [
-        {"row": "comes" if sample.comes else "goes", **{name: _shown(sample.values.get(name)) for name in names}}
-        for sample in done.samples
+        {"row": "comes" if row.comes else "goes"}
+        | {name: "NULL" if (value := row.values.get(name)) is None else value for name in names}
+        for row in done.samples
     ]
     return md.merged(
         {"view": done.view, "inserted": done.inserted, "retracted": done.retracted},
@@ -104,7 +105,3 @@ def _metadata(done: "ReplaceReport") -> md.Metadata:
             samples=md.table(samples),
         ),
     )
-
-
-def _shown(value: str | None) -> str:
-    return "NULL" if value is None else value

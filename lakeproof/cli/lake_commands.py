@@ -268,7 +268,7 @@ def expect(context: Context, args: argparse.Namespace) -> Outcome:
     with context.spark_on_demand() as spark:
         report = step.expect(context.config, source, args.tables, spark, context.report)
     rows = [
-        (str(table), result.name, "yes" if result.passed else "no")
+        (str(table), result.name, "yes" if result.passed else f"no: {result.shortfall}")
         for table, results in report.tables.items()
         for result in results
     ]

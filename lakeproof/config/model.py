@@ -51,9 +51,6 @@ class DagsterConfig(Model):
     start: Literal["running", "stopped"] = "running"
     """Sensors and schedules are on (`running`) or off (`stopped`) until somebody switches them in the UI; the
     environment variable LAKEPROOF_START says the same for one process."""
-    views: Literal["schedule", "condition"] = "schedule"
-    """Views that no continuous compaction refreshes: `schedule` looks at the lake and refreshes all of them in one run;
-    `condition` gives each an automation condition, and refreshes those whose tables Dagster saw change."""
     keep_runs_s: Seconds = Field(604_800, ge=0)
     """For so long, in seconds, ended runs of drains and continuous compactions that a sensor has started are kept, with
     their events and output; a run with the newest event of an asset stays. 0: all are kept."""

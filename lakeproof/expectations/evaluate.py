@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import ConfigError
+from lakeproof.events import counted
 from lakeproof.expectations.configured import COLUMN_ARGUMENTS, Expectation
 
 if TYPE_CHECKING:
@@ -61,6 +62,19 @@ class Expected:
     counts: Mapping[str, int | float | str] = field(default_factory=dict)
     values: tuple[str, ...] = ()
     observed: str | None = None
+
+    @property
+    def shortfall(self) -> str:
+        """Return what is wrong, in words; empty if nothing is."""
+        if self.passed:
+            return ""
+        if "error" in self.counts:
+            return str(self.counts["error"])
+        unexpected, every = self.counts.get("unexpected_count"), self.counts.get("element_count")
+        if unexpected is None:
+            return "it is not met" if self.observed is None else f"it is not met: {self.observed} was observed"
+        of_all = "" if every is None else f" of {every:,}"
+        return counted(int(unexpected), "unexpected value") + of_all
 
 
 def evaluate(

@@ -41,6 +41,7 @@ _PROGRAMS = frozenset(_CHECKED | _NOT_TRIED.keys())
 _FOREIGN = {
     "runLauncher": "values of Dagster's Helm chart",
     "type": "a component of Dagster's; tests/shell/location/test_component.py loads one",
+    "post_processing": "a part of a component of Dagster's; the same test loads it",
     "receivers": "a configuration of OpenTelemetry's collector",
     "services": "Docker's",
     "apiVersion": "Kubernetes'",

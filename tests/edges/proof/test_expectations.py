@@ -85,9 +85,12 @@ def test_results_have_counts_and_the_values_that_may_be_shown(
     assert "error" in nowhere.counts
     assert not nowhere.passed
     assert (rows.passed, rows.observed) == (False, "60")
+    assert (plans.shortfall, distinct.shortfall) == ("20 unexpected values of 60", "1 unexpected value")
+    assert age.shortfall == "it is not met: 60 was observed"
+    assert nowhere.shortfall.startswith("it could not be computed")
 
     unique, amounts = report.tables[_ORDERS]
-    assert (unique.passed, amounts.passed) == (True, False)
+    assert (unique.passed, amounts.passed, unique.shortfall) == (True, False, "")
     # This table shows no values.
     assert (amounts.counts["unexpected_count"], amounts.values) == (3, ())
 

@@ -1,4 +1,4 @@
-"""Ages that are too old, events of quiet tables, what starts by itself, and views by a condition."""
+"""Ages that are too old, events of quiet tables, and what starts by itself."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ import pytest
 from assets.changes import KeepsUp
 from assets.support.pace import Throttle
 from lakeproof.config.load import load
-from lakeproof.errors import ConfigError, TransientError
+from lakeproof.errors import ConfigError
+from lakeproof.events import Event
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
-from lakeproof.postgres.replication_slot import SlotState
-from lakeproof.state.problem import Problem
-from lakeproof.state.slot import SlotStatus
 from orchestration.build import build, start_of
 
 A, B = TableName("public", "a"), TableName("public", "b")
 _YAML = """\
 lake: lake
-dagster: {start: stopped, views: condition}
+dagster: {start: stopped}
 sources:
   shop:
     dsn: "host=127.0.0.1 port=1 dbname=shop user=u"
@@ -71,66 +69,31 @@ def test_nothing_starts_by_itself_if_the_configuration_or_the_environment_says_s
         start_of(load(path), {"LAKEPROOF_START": "on"})
 
 
-@pytest.mark.filterwarnings("ignore:Parameter `include_sources`")  # of Dagster's own function for tests
-def test_a_view_with_a_condition_is_refreshed_when_a_table_changes(path: Path) -> None:
-    """Once for each event; the schedule is for views that have drifted alone."""
-    defs = build(load(path))
-    assert "views_refresh_schedule" in {schedule.name for schedule in defs.schedules or ()}
-    assert "views_condition_sensor" in {sensor.name for sensor in defs.sensors or ()}
-    table, view = dg.AssetKey(["current", "shop", "public", "a"]), dg.AssetKey(["views", "v"])
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.report_runless_asset_event(dg.AssetMaterialization(table))
-        instance.report_runless_asset_event(dg.AssetMaterialization(view))
-        result = dg.evaluate_automation_conditions(defs, instance)
-        result = dg.evaluate_automation_conditions(defs, instance, cursor=result.cursor)
-        assert result.get_num_requested(view) == 0
-        instance.report_runless_asset_event(dg.AssetMaterialization(table))
-        result = dg.evaluate_automation_conditions(defs, instance, cursor=result.cursor)
-        assert result.get_num_requested(view) == 1
-        result = dg.evaluate_automation_conditions(defs, instance, cursor=result.cursor)
-        assert result.get_num_requested(view) == 0
-
-
-def _status(confirmed: int, lag_bytes: int, *, active: bool = True, gap: str | None = None) -> SlotStatus:
-    state = SlotState(
-        name="s",
-        plugin="pgoutput",
-        slot_type="logical",
-        two_phase=False,
-        temporary=False,
-        database="d",
-        active=active,
-        active_pid=1 if active else None,
-        restart_lsn=Lsn(confirmed),
-        confirmed_flush_lsn=Lsn(confirmed),
-        wal_status="reserved",
-        invalidation_reason=None,
-        safe_wal_size=None,
-        retained_bytes=0,
-        lag_bytes=lag_bytes,
-    )
-    problem = None if gap is None else Problem("slot s", gap, "recover", transient=False)
-    return SlotStatus(True, state, None, problem)
-
-
-def test_a_quiet_table_has_an_event_only_while_its_drain_keeps_up() -> None:
-    """Three in its window; none of a drain that stands still, is gone, or can't be asked."""
+def test_a_quiet_table_has_three_events_in_its_window() -> None:
+    """Three in its window."""
     throttle = Throttle[TableName, int](60, int.__add__, windows_s={A: 300.0, B: 0.0})
     throttle.beat([A, B], 0)
-    keeps_up = KeepsUp()
-
-    def unreachable() -> SlotStatus:
-        raise TransientError("server", "no answer", "wait")
-
     assert [throttle.quiet(now) for now in (99, 100, 129, 130)] == [[], [A], [], [A]]
     throttle.beat([A], 250)
     assert [throttle.quiet(now) for now in (349, 350)] == [[], [A]]
     throttle.add({A: 1})
     assert throttle.quiet(380) == []
-    assert keeps_up.through(unreachable) is None
-    assert keeps_up.through(lambda: _status(5, 1 << 30)) is None
-    assert keeps_up.through(lambda: _status(5, 1 << 30)) is None
-    assert keeps_up.through(lambda: _status(5, 0, active=False)) is None
-    assert keeps_up.through(lambda: _status(5, 0, gap="lost")) is None
-    assert keeps_up.through(lambda: _status(6, 1 << 30)) == Lsn(6)
-    assert keeps_up.through(lambda: _status(6, 0)) == Lsn(6)
+
+
+def test_a_drain_keeps_up_while_it_moves_or_no_commit_waits() -> None:
+    """Its own events say so every 15 s: without its server the wait grows, and once it is gone none comes."""
+    keeps_up, seen = KeepsUp(), []
+    for now, durable, lag_s in [
+        (0, 5, 90.0),
+        (15, 5, 105.0),
+        (30, 6, 90.0),
+        (45, 6, 0.1),
+        (60, 6, 70.0),
+        (106, 6, 116.0),
+    ]:
+        fields = {"durable_lsn": str(Lsn(durable)), "lag_s": lag_s}
+        keeps_up.hear(Event("drain.rates", "", fields), now)
+        seen.append(keeps_up.through(now))
+    assert seen == [None, None, Lsn(6), Lsn(6), Lsn(6), None]
+    keeps_up.hear(Event("drain.flush", "", {}), 107)
+    assert keeps_up.through(107) is None

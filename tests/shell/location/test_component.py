@@ -30,6 +30,14 @@ from pathlib import Path
 import dagster as dg
 defs = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
 """
+# As docs/dagster.md has it.
+_POST_PROCESSING = """
+post_processing:
+  assets:
+    - target: "group:views"
+      attributes:
+        automation_condition: "{{ automation_condition.eager() }}"
+"""
 
 
 def test_some_sources_bring_their_own_views_and_no_part_of_a_group(tmp_path: Path) -> None:
@@ -88,12 +96,16 @@ def test_an_installed_wheel_is_a_component_of_a_fresh_project(tmp_path: Path) ->
     assert "lakeproof_dagster.SourceComponent" in {component["key"] for component in listed}
     options = ("--config", "../../../lakeproof.yaml", "--sources", "shop")
     run(*dg_cli, "scaffold", "defs", "lakeproof_dagster.SourceComponent", "shop", *options)
+    with (project / "theirs" / "defs" / "shop" / "defs.yaml").open("a", encoding="utf-8") as file:
+        file.write(_POST_PROCESSING)
     run(*dg_cli, "check", "yaml")
     run(*dg_cli, "check", "defs")
     keys = run(
         "-c",
         "from theirs.definitions import defs; import assets, sys; assert assets.MINE\n"
         "graph = (defs() if callable(defs) else defs).resolve_asset_graph()\n"
+        "conditions = [n for n in map(graph.get, graph.get_all_asset_keys()) if n.automation_condition is not None]\n"
+        "assert {n.group_name for n in conditions} == {'views'}\n"
         "print(*sorted(key.to_user_string() for key in graph.get_all_asset_keys()), sep='\\n')\n"
         "assert not {'jobs', 'resources', 'orchestration'} & set(sys.modules)",
     ).splitlines()
