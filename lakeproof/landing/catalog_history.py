@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from lakeproof.catalog.fingerprint import Fingerprint, parse_fingerprint
 from lakeproof.errors import RECOVER, LakeError
@@ -17,7 +17,7 @@ from lakeproof.landing.catalog_record import CatalogRecord, FirstReading
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import Manifest, ManifestKind
 from lakeproof.lsn import Lsn
-from lakeproof.names import Incarnation, Oid
+from lakeproof.names import Incarnation, Oid, TableName
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import NotFoundError
 from lakeproof.storage.times import now_text
@@ -66,6 +66,13 @@ def newest_catalog(chain: Chain) -> Fingerprint | None:
     """Return the fingerprint of the newest record, None if the chain has none. Raises LakeError if it is damaged."""
     manifest = newest_catalog_manifest(chain)
     return None if manifest is None else read_fingerprint(chain, manifest)
+
+
+def gone_since(chain: Chain, tables: Collection[TableName], position: Lsn) -> set[TableName]:
+    """Return the tables that were dropped, renamed or taken out since a position, by the newest record if it is later."""
+    is_later = (chain.newest.catalog_lsn or Lsn.ZERO) >= position
+    catalog = newest_catalog(chain) if tables and is_later else None
+    return set() if catalog is None else {*tables} - {table.table for table in catalog.tables.values()}
 
 
 def sends_everything(chain: Chain, oid: Oid) -> bool:

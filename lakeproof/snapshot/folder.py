@@ -6,9 +6,10 @@ Copying does not belong here, nor does applying a snapshot to the lake; `lake/FO
     snapshot-<n>.json     a part: tables that are complete; each counts from here on, whatever happens to other tables
     ended.json            put last: nobody adds to this folder any more. If its writer was killed, the next run puts it
 
-A folder is *settled* if it has ended, and each table that it was to copy is in the lake by this copy or a later one, or was
-held when the copy was to enter. Compaction then puts a mark beside the folders, and nobody looks into it for tables that
-wait or are missing: a source whose thousand tables were copied one by one would cost a thousand requests at each cycle.
+A folder is *settled* if it has ended, and each table that it was to copy is in the lake by this copy or a later one, was
+held when the copy was to enter, or is gone in the source. Compaction then puts a mark beside the folders, and nobody looks
+into it for tables that wait or are missing: a source whose thousand tables were copied one by one would cost a thousand
+requests at each cycle.
 
 A source has one snapshot at a time, since two would sweep each other's files. The lock is the store's: in a local folder the
 kernel's, free at once when its process is killed.

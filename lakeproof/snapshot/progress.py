@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import LakeproofError
 from lakeproof.events import Event, Report, counted
-from lakeproof.landing.catalog_history import newest_catalog
+from lakeproof.landing.catalog_history import gone_since
 from lakeproof.landing.chain import Chain
 from lakeproof.lsn import Lsn
 from lakeproof.names import Oid, TableName
@@ -239,11 +239,8 @@ def snapshot_status(chain: Chain, *, locked: bool | None) -> SnapshotStatus | No
     if request is None:
         return None
     missing = missing_tables(lake, incarnation)
-    is_read_since = (chain.newest.catalog_lsn or Lsn.ZERO) >= request.consistent_point
-    catalog = newest_catalog(chain) if missing and is_read_since else None
-    if catalog is not None:
-        # The others were dropped, renamed or taken out after they had been chosen: nobody can copy them.
-        missing &= {table.table for table in catalog.tables.values()}
+    # Nobody can copy those that are gone since they were chosen.
+    missing -= gone_since(chain, missing, request.consistent_point)
     if not missing and not locked:
         return None
     end = read_end(lake, folder)

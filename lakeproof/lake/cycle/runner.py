@@ -292,7 +292,7 @@ class Runner:
 
         result = apply_cycle(self.spark, chain, self.lease, cycle, replace(self._settings(), on_table=on_table))
         if any(isinstance(table.work, Copy) for table in cycle.intent.tables.values()):
-            mark_settled(self.lease.lake, result.cut)
+            mark_settled(chain, result.cut)
         cut_report = _cut_report(result, copied)
         for change in result.schema_changes:
             self.report(_schema_event(cut_report, change))

@@ -37,7 +37,7 @@ from lakeproof.field_types import CycleField
 from lakeproof.lake.planning.schema_change import compare_schemas, why_not_in_place
 from lakeproof.lake.planning.schema_changes import UnprovenError, defaults_for_old_rows
 from lakeproof.lake.records.documents import Cut
-from lakeproof.landing.catalog_history import catalog_manifests
+from lakeproof.landing.catalog_history import catalog_manifests, gone_since
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.incarnation_record import incarnations
 from lakeproof.landing.segments.manifest import Manifest, SchemaEntry
@@ -79,15 +79,16 @@ def pending_snapshots(lake: SourceLake, incarnation: Incarnation, cut: Cut | Non
     return {t: p for t, p in newest.items() if waits(cut, t, (incarnation, p.consistent_point))}
 
 
-def mark_settled(lake: SourceLake, cut: Cut) -> None:
-    """Mark the ended snapshots whose tables are all in the lake, by this copy or a later one; reads the unmarked ones."""
-    settled = settled_folders(lake, cut.incarnation)
+def mark_settled(chain: Chain, cut: Cut) -> None:
+    """Mark the ended snapshots of which each table is in the lake, by this or a later copy, or gone; reads the unmarked."""
+    lake, settled = chain.lake, settled_folders(chain.lake, cut.incarnation)
     for folder in snapshot_folders(lake, cut.incarnation):
         end = None if folder in settled else read_end(lake, folder)
         if end is None:
             continue
         copied, point = find_snapshot(lake, folder), (cut.incarnation, end.consistent_point)
         not_copied = {*end.failed, *end.left}
+        not_copied -= gone_since(chain, not_copied - cut.tables.keys(), end.consistent_point)
         tables = not_copied if copied is None else not_copied | copied.tables.keys()
         if not_copied <= cut.tables.keys() and not any(waits(cut, t, point) for t in tables):
             mark = f"{lake.paths.settled_snapshots(cut.incarnation)}/{folder.rpartition('/')[2]}.json"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.catalog.differences import Difference
 from lakeproof.lake.planning.entries import mark_settled, pending_snapshots
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lsn import Lsn
@@ -68,10 +69,10 @@ def test_what_is_settled_is_not_read_again(source: SimulatedSource) -> None:
     point = source.chain.head.end_lsn
     folder = _request(source, point, A, B)
     cut = cut_of(source, planned(source, None))
-    mark_settled(source.lake, cut)
+    mark_settled(source.chain, cut)
     assert not settled_folders(source.lake, ONE)
     _end(source, point)
-    mark_settled(source.lake, cut)
+    mark_settled(source.chain, cut)
     assert settled_folders(source.lake, ONE) == {folder}
     for key in (request_key(folder), part_key(folder, 0), end_key(folder)):
         source.lake.store.put(key, b"{}")
@@ -94,16 +95,32 @@ def test_a_table_that_failed_is_missing_until_a_later_copy_is_in_the_lake(source
     folder = _request(source, point, A, B, C)
     _end(source, point, C)
     cut = cut_of(source, planned(source, None))
-    mark_settled(source.lake, cut)
+    mark_settled(source.chain, cut)
     assert not settled_folders(source.lake, ONE)
     assert missing_tables(source.lake, ONE) == {C}
     second = _copied(source, cut, "a")
-    mark_settled(source.lake, second)
+    mark_settled(source.chain, second)
     assert len(settled_folders(source.lake, ONE)) == 1
     assert missing_tables(source.lake, ONE) == {C}
     third = _copied(source, second, "c")
     assert missing_tables(source.lake, ONE) == set()
-    mark_settled(source.lake, second)
+    mark_settled(source.chain, second)
     assert folder not in settled_folders(source.lake, ONE)
-    mark_settled(source.lake, third)
+    mark_settled(source.chain, third)
     assert len(settled_folders(source.lake, ONE)) == 3
+
+
+def test_a_table_that_failed_and_was_dropped_is_missing_no_more(source: SimulatedSource) -> None:
+    """Once the catalog was read after its copy: before that, nobody knows that it is gone."""
+    point = source.chain.head.end_lsn
+    folder = _request(source, point, A, B, C)
+    _end(source, point, C)
+    cut = cut_of(source, planned(source, None))
+    source.notice("a", Difference.COLUMN_RENAMED, Lsn(int(point) - 2), Lsn(int(point) - 1))
+    mark_settled(source.chain, cut)
+    assert not settled_folders(source.lake, ONE)
+    assert missing_tables(source.lake, ONE) == {C}
+    source.notice("a", Difference.COLUMN_RENAMED, Lsn(int(point) - 1), point)
+    mark_settled(source.chain, cut)
+    assert settled_folders(source.lake, ONE) == {folder}
+    assert missing_tables(source.lake, ONE) == set()
