@@ -40,10 +40,12 @@ def open_parquet(
     dictionaries: Collection[str] = (),
     statistics: Collection[str] = (),
     row_bytes: int = 0,
+    footer: list[pq.FileMetaData] | None = None,
 ) -> pq.ParquetWriter:
     """Return a writer of `schema` into `file`, with dictionaries and statistics for the named columns only.
 
-    `row_bytes` is the usual size of a row: pages end after a number of rows, so large values need few rows.
+    `row_bytes` is the usual size of a row: pages end after a number of rows, so large values need few rows. `footer` gets
+    the file's when the writer is closed.
     """
     # Arrow's options go by paths with dots: a column of such a name would share those of a list's elements.
     taken = {f"{field.name}.list.element" for field in schema if pa.types.is_nested(field.type)}
@@ -57,6 +59,7 @@ def open_parquet(
         write_statistics=list(statistics) or False,
         column_encoding={name: chosen for name, chosen in encodings.items() if chosen is not None} or None,
         store_decimal_as_integer=True,
+        metadata_collector=footer,
         write_batch_size=max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(1, row_bytes))),
     )
 
@@ -73,6 +76,11 @@ def parquet_file(store: Store, key: str, int96: str | None = None) -> Iterator[p
         pq.ParquetFile(opened, coerce_int96_timestamp_unit=int96, page_checksum_verification=True) as file,
     ):
         yield file
+
+
+def parquet_in_memory(data: bytes) -> pq.ParquetFile:
+    """Open the bytes of a file; raises as `parquet_file`."""
+    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
 
 
 def abandon(writer: pq.ParquetWriter | None, file: NewFile | None) -> None:

@@ -97,12 +97,12 @@ def test_a_cycle_over_twenty_tables_keeps_its_budget(
         compact(config, "shop", SparkOnDemand(_no_jvm), silent, Stop())
 
     bootstrap(config, "shop")
-    with within(proxied, "a first entry", LIST=200, GET=230, HEAD=51, PUT=160, DELETE=22):
+    with within(proxied, "a first entry", LIST=178, GET=230, HEAD=51, PUT=160, DELETE=22):
         compacted()
     for number in range(2):
         change(database, TABLES, number)
         drain(config, "shop", Until.caught_up())
-        with within(proxied, "a cycle", LIST=100, GET=415, HEAD=197, PUT=180, DELETE=66):
+        with within(proxied, "a cycle", LIST=78, GET=215, HEAD=109, PUT=180, DELETE=22):
             compacted()
     with within(proxied, "nothing to do", LIST=17, GET=13, HEAD=18, PUT=2):
         compacted()

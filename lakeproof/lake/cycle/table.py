@@ -214,15 +214,16 @@ class FoldedRange:
 
         Raises `Unsupported` if a row that is to be written anew is too large for that.
         """
-        is_history, may_link = layer == "history", self._may_link(layer)
-        links, others = list[Link](), list[tuple[FoldedFile, Mask]]()
-        for file in self.fold.files:
-            rest = file.in_range if is_history else file.alive
+        is_history, links, others = layer == "history", list[Link](), list[tuple[FoldedFile, Mask]]()
+        masks = [(file, file.in_range if is_history else file.alive) for file in self.fold.files]
+        # The table's log is read for it: small files ask for nothing.
+        may_link = any(self._is_linked(file, rest & ~file.holes) for file, rest in masks) and self._may_link(layer)
+        for file, rest in masks:
             whole = rest & ~file.holes
             if may_link and self._is_linked(file, whole):
                 left_out = None if whole.all() else np.flatnonzero(~whole).astype(np.int64)
                 links.append(Link(landed_file(file.piece.url, file.piece.file), left_out))
-                rest = rest & file.holes
+                rest = rest & file.holes  # noqa: PLW2901  what is left of it
             if rest.any():
                 others.append((file, rest))
         if any(file.piece.file.decoded.row > ROW_GROUP_BYTES for file, _ in others):

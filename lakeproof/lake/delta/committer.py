@@ -45,6 +45,10 @@ from lakeproof.storage.folder import Folder
 from lakeproof.storage.store import AlreadyExistsError
 
 
+class LostRaceError(TransientError):
+    """Somebody else has made the version that was to be made."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddedFile:
     """A data file in the table's folder that becomes the table's: its `entry` in the log.
@@ -178,7 +182,7 @@ class PendingCommit:
 
         `durable`: a power cut leaves the version whole or not there. Its files have to be durable then; otherwise it is
         durable with them (`sync_commits`), since before them it would be worth nothing.
-        Raises TransientError if somebody else has made it meanwhile: then nothing is committed.
+        Raises LostRaceError if somebody else has made it meanwhile: then nothing is committed.
         """
         version = NO_VERSION + 1 if self.before is None else self.before.version + 1
         described = self._commit_info(info, operation)
@@ -225,11 +229,12 @@ class PendingCommit:
             # A first commit may be taken back and made again, while its maker sleeps right here.
             return
         name = checksum_name(state.version)
-        self.table.delete(name)
         checksum = _json(_checksum(state, txn_id)).encode()
         try:
             self.table.store.put_if_absent(self.table.key_of(name), checksum, durable=False)
         except AlreadyExistsError:
+            # It belongs to another commit, that was taken back; without a checksum the version is right, too.
+            self.table.delete(name)
             return
         settings = state.metadata.get("configuration") or {}
         if state.version and state.version % int(settings.get("delta.checkpointInterval", CHECKPOINT_INTERVAL)) == 0:
@@ -259,9 +264,9 @@ def version_to_follow(path: str, expected: int, commit: CommitInfo) -> int:
     return before
 
 
-def lost(path: str) -> TransientError:
+def lost(path: str) -> LostRaceError:
     """Return the error of who has lost the race for a table's next version."""
-    return TransientError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
+    return LostRaceError(path, "someone else committed to the table meanwhile", "the next run finishes the cycle")
 
 
 def _with_old(table: Folder, entry: Action, rows: Numbers) -> Numbers:

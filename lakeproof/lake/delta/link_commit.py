@@ -39,6 +39,7 @@ from lakeproof.lake.delta.committer import (
     Applied,
     CommitInfo,
     LoggedOperation,
+    LostRaceError,
     PendingCommit,
     version_to_follow,
 )
@@ -133,10 +134,7 @@ class RowCommit:
     linked: Mapping[LandedFile, Twin] = field(default_factory=dict)
 
     def commit(self) -> Applied:
-        """Make the commit; none, if nothing changes."""
-        if self.before is not None:
-            # Another commit since the rows were found is reported by name; one from here on loses the race or wins it.
-            version_to_follow(self.path, self.before.version, self.info)
+        """Make the commit; none, if nothing changes. Raises as `version_to_follow` if somebody else's came first."""
         change = PendingCommit(self.path, self.before)
         if self.metadata is not None:
             change.set_metadata(self.metadata)
@@ -144,7 +142,13 @@ class RowCommit:
         inserted = change.add(self.files) - self._spared
         if change.is_empty and self.before is not None:
             return Applied(self.before.version, 0, 0)
-        state = change.commit(self.info, self._operation(inserted, deleted))
+        try:
+            state = change.commit(self.info, self._operation(inserted, deleted))
+        except LostRaceError:
+            if self.before is not None:
+                # By name: whose it is decides what becomes of the table.
+                version_to_follow(self.path, self.before.version, self.info)
+            raise
         return Applied(state.version, inserted, deleted)
 
     @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakeproof.change_counts import ChangeCounts
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _READ_BYTES = 1 << 20
+# The most bytes of a table's files that are kept after they were read to be verified.
+KEPT_BYTES_MAX = 8 << 20
 _OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates", "before": "befores"}
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 
@@ -35,7 +37,7 @@ _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 class Slice:
     """A data file, and whether a range takes all its rows (`whole`) or only those with positions in the range.
 
-    `number` is the segment's, `first_ordinal` the `_lp_ord` of its first row.
+    `number` is the segment's, `first_ordinal` the `_lp_ord` of its first row. `data` are the file's bytes, if they are kept.
     """
 
     chain: Chain
@@ -43,6 +45,7 @@ class Slice:
     first_ordinal: int
     file: SegmentFile
     whole: bool
+    data: bytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def url(self) -> str:
@@ -51,7 +54,9 @@ class Slice:
 
     def open(self) -> AbstractContextManager[pq.ParquetFile]:
         """Open the file without Spark; raises as `open_file`."""
-        return open_file(self.chain, self.file)
+        from lakeproof.storage.parquet import parquet_in_memory
+
+        return open_file(self.chain, self.file) if self.data is None else parquet_in_memory(self.data)
 
 
 def slices(chain: Chain, start: Lsn, end: Lsn, table: TableName | None = None) -> Iterator[Slice]:
@@ -93,6 +98,30 @@ def verify_file(chain: Chain, file: SegmentFile | LogicalMessageFile) -> None:
     verify(chain.lake.store, key, f"segment file {chain.lake.url(key)}", file.bytes, file.sha256)
 
 
+def verified(pieces: Sequence[Slice]) -> list[Slice]:
+    """Return the slices of one table after their files were compared with the manifests; raises LakeError as `verify_file`.
+
+    Small files are read this once, and keep their bytes, `KEPT_BYTES_MAX` in all: on an object store each opening is a
+    request.
+    """
+    result, left = list[Slice](), KEPT_BYTES_MAX
+    for piece in pieces:
+        file, key = piece.file, _key(piece.chain, piece.file)
+        if file.bytes > left:
+            verify_file(piece.chain, file)
+            result.append(piece)
+            continue
+        left -= file.bytes
+        thing = f"segment file {piece.url}"
+        try:
+            data = piece.chain.lake.store.get(key)
+        except NotFoundError:
+            raise LakeError(thing, "it is missing", _REMEDY) from None
+        _compare(thing, (len(data), hashlib.sha256(data).hexdigest()), (file.bytes, file.sha256))
+        result.append(replace(piece, data=data))
+    return result
+
+
 def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
     """Read the file `key` and compare its size and SHA-256; raises LakeError about `thing` if it has changed."""
     digest = hashlib.sha256()
@@ -104,9 +133,14 @@ def verify(store: Store, key: str, thing: str, size: int, sha256: str) -> None:
                 length += len(data)
     except NotFoundError:
         raise LakeError(thing, "it is missing", _REMEDY) from None
-    if length != size:
-        raise LakeError(thing, f"it has {length} bytes, its manifest says {size}", _REMEDY)
-    if digest.hexdigest() != sha256:
+    _compare(thing, (length, digest.hexdigest()), (size, sha256))
+
+
+def _compare(thing: str, read: tuple[int, str], written: tuple[int, str]) -> None:
+    """Raise LakeError if a file's bytes and checksum are not those of its manifest."""
+    if read[0] != written[0]:
+        raise LakeError(thing, f"it has {read[0]} bytes, its manifest says {written[0]}", _REMEDY)
+    if read[1] != written[1]:
         raise LakeError(thing, "its checksum is not the one its manifest says", _REMEDY)
 
 

@@ -85,8 +85,8 @@ def without_foreign_commits(target: CycleTable, before: CutTable | None, *, take
         # If no cut has the table and later cycles have written it, its cuts were lost: a person looks at it.
         return number is not None and (before is not None or number <= target.intent.number)
 
-    target.lease.check()
-    logs = {layer: clean_log(target.path(layer), versions[layer], is_ours) for layer in LAYERS}
+    check = target.lease.check
+    logs = {layer: clean_log(target.path(layer), versions[layer], is_ours, check) for layer in LAYERS}
     foreign: list[Layer] = [layer for layer, log in logs.items() if log.foreign]
     for layer in foreign:
         _refuse(target, layer, logs[layer], before, take_back=take_back)

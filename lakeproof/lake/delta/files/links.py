@@ -291,11 +291,10 @@ def _write_file(
     store, key = folder.store, folder.key_of(name)
     file = store.create(key, durable=False)
     try:
-        _write_rows(first, others, file, statistics)
+        footer = _write_rows(first, others, file, statistics)
         file.finish()
         write_checksums(store, key)
-        with parquet_file(store, key) as opened:
-            return PlacedFile(name, opened.metadata, file.bytes_written, now_ms())
+        return PlacedFile(name, footer, file.bytes_written, now_ms())
     except BaseException:
         # On a full disk each attempt would leave a file more.
         file.abandon()
@@ -303,15 +302,19 @@ def _write_file(
         raise
 
 
-def _write_rows(first: pa.Table, others: Iterator[pa.Table], file: NewFile, statistics: Collection[str]) -> None:
+def _write_rows(
+    first: pa.Table, others: Iterator[pa.Table], file: NewFile, statistics: Collection[str]
+) -> pq.FileMetaData:
+    """Write the rows of one file, and return its footer."""
     chosen = [name for name in bounded(first.schema) if name in statistics]
     repeated = [name for name in first.schema.names if name in _REPEATED]
-    written = first.num_rows
-    with open_parquet(file, first.schema, dictionaries=repeated, statistics=chosen) as writer:
+    written, footer = first.num_rows, list[pq.FileMetaData]()
+    with open_parquet(file, first.schema, dictionaries=repeated, statistics=chosen, footer=footer) as writer:
         writer.write_table(first)
         while written < ROWS_PER_FILE and (group := next(others, None)) is not None:
             writer.write_table(group)
             written += group.num_rows
+    return footer[0]
 
 
 def _groups(rows: LocalRows) -> Iterator[pa.Table]:

@@ -68,9 +68,12 @@ class CleanedLog:
     foreign: tuple[DeltaCommit, ...] = ()
 
 
-def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -> CleanedLog:
+def clean_log(
+    path: str, version: int, is_ours: Callable[[DeltaCommit], bool], check: Callable[[], None] = lambda: None
+) -> CleanedLog:
     """Take back, durably, our commits above `version`, and remove unreadable ones; return what others have left there.
 
+    `check` raises if this process may not write; it is called before anything is removed or committed.
     Raises LogGapError if the log does not reach `version`.
     """
     if ends(path, version):
@@ -82,6 +85,7 @@ def clean_log(path: str, version: int, is_ours: Callable[[DeltaCommit], bool]) -
         check_whole(path, version, files)
         note_end(path, version)
         return CleanedLog(version, version)
+    check()
     if not table.store.writes_are_durable:
         # Nobody has synced them, and a commit is right without them.
         remove_notes_above(path, version, files)

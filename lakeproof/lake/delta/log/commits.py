@@ -153,12 +153,11 @@ def note_end(path: str, version: int) -> None:
 def ends(path: str, version: int) -> bool:
     """True if this process has seen the log end at a version, and nobody has committed since; False: a listing shows it."""
     table = Folder.at(path)
-    return _is_still_there(table, path, version) and not table.store.exists(table.key_of(commit_name(version + 1)))
-
-
-def _is_still_there(table: Folder, path: str, version: int) -> bool:
-    """True if this process has seen the log end at a version that has a commit, and the commit is there."""
-    if version == NO_VERSION or _ends.get(path) != version:
+    if (
+        version == NO_VERSION
+        or _ends.get(path) != version
+        or table.store.exists(table.key_of(commit_name(version + 1)))
+    ):
         return False
     try:
         return table.store.size(table.key_of(commit_name(version))) > 0
@@ -274,8 +273,8 @@ def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool])
                 path, commit.description, "let nothing but lakeproof write this table, and snapshot it again"
             )
         before = commit.version
-    # That nothing follows was seen right now.
-    if not _is_still_there(Folder.at(path), path, before):
+    # That nothing follows was seen right now; who commits on the version reads its commit, too.
+    if before == NO_VERSION or _ends.get(path) != before:
         check_whole(path, before)
     return before, None
 

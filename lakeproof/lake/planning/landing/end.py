@@ -25,7 +25,7 @@ from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.views.cuts import ViewCut
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.missing import no_landing
-from lakeproof.landing.segments.reader import Slice, slices, verify_file
+from lakeproof.landing.segments.reader import Slice, slices, verified
 from lakeproof.lsn import Lsn
 from lakeproof.names import TableName
 from lakeproof.schema import SchemaVersion
@@ -78,9 +78,7 @@ class LandingEnd:
 
     def verified(self, table: TableName) -> Sequence[Slice]:
         """Return the files with the table's changes; raises LakeError for one that is missing or not as it was written."""
-        for piece in self.files.get(table, ()):
-            verify_file(self.chain, piece.file)
-        return self.files.get(table, ())
+        return verified(self.files.get(table, ()))
 
     def reading(self, table: TableName) -> AbstractContextManager[None]:
         """Raise LandingRemovedError for an error of the block that comes from the removal of what has landed of a table."""
