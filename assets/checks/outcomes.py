@@ -96,10 +96,10 @@ def _repair(repair: TableRepair | None) -> md.Metadata:
     if repair is None:
         return {}
     return md.optional(
-        repaired="by keys" if repair.how == "keys" else "whole",
+        repaired={"keys": "by keys", "whole": "whole", "none": "no"}[repair.how],
         repaired_keys=repair.keys,
         repaired_rows_read=repair.rows_read,
-        repaired_whole_because=repair.reason,
+        **{"not_repaired_because" if repair.how == "none" else "repaired_whole_because": repair.reason},
     )
 
 

@@ -338,8 +338,12 @@ def _repairs(proof: ProofReport) -> Iterator[str]:
         if repair is None:
             continue
         rows = "" if repair.rows_read is None else f", {counted(repair.rows_read, 'row')} read"
-        by_keys = f"repaired by {counted(repair.keys or 0, 'key')}{rows}"
-        yield printable(f"{table}: {by_keys if repair.how == 'keys' else f'copied whole{rows}: {repair.reason}'}")
+        how = {
+            "keys": f"repaired by {counted(repair.keys or 0, 'key')}{rows}",
+            "whole": f"copied whole{rows}: {repair.reason}",
+            "none": f"not repaired: {repair.reason}",
+        }
+        yield printable(f"{table}: {how[repair.how]}")
 
 
 def _lake(proof: ProofReport) -> Iterator[str]:

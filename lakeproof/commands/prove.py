@@ -8,7 +8,7 @@ from functools import partial
 from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import readers_of
-from lakeproof.errors import ConfigError
+from lakeproof.errors import ConfigError, SourceError, TableError
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.driver import at_work
@@ -21,7 +21,7 @@ from lakeproof.proof.record import one_proof, record
 from lakeproof.proof.repair import Repair
 from lakeproof.proof.result import LakeProof, ProofReport
 from lakeproof.proof.run import ProofRequest, Proving, prove_once
-from lakeproof.snapshot.run import copy_tables
+from lakeproof.snapshot.run import SnapshotIncompleteError, copy_tables
 from lakeproof.state.known_tables import with_known_tables
 from lakeproof.storage.source_lake import SourceLake
 
@@ -86,8 +86,21 @@ def _copy_whole(config: Config, name: str, repair: Repair, control: RunControl) 
     message = f"copying {counted(len(repair.whole), 'differing table')} again"
     reasons = {table.key: why for table, why in repair.whole.items()}
     control.report(Event("prove.repair", message, {"tables": list(reasons), "reasons": reasons}))
-    repair.copied(copy_tables(config, name, list(repair.whole), control.report, control.stop))
+    _copy_together(config, name, list(repair.whole), repair, control)
     repair.whole.clear()
+
+
+def _copy_together(config: Config, name: str, tables: Sequence[TableName], repair: Repair, control: RunControl) -> None:
+    """Copy tables; what is refused for one of them keeps no other from its repair."""
+    try:
+        repair.copied(copy_tables(config, name, tables, control.report, control.stop))
+    except SnapshotIncompleteError as error:
+        repair.copied(error.report)
+    except (ConfigError, SourceError, TableError) as error:
+        if len(tables) == 1:
+            repair.refused(tables[0], str(error))
+        for table in tables if len(tables) > 1 else ():
+            _copy_together(config, name, [table], repair, control)
 
 
 @without_java(lambda _config, name, *_, **__: name)

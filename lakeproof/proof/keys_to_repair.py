@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lakeproof.proof.compare import ProofRow, rows_by_key
 from lakeproof.proof.source.unsent import both_by_bucket
+from lakeproof.schema import Column
 
 # A repair reads the rows of so many keys of a table by their keys; beyond it, the whole table. The lease is kept meanwhile.
 KEYS_MAX = 10_000
@@ -17,10 +18,11 @@ ROWS_MAX = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class KeysToRepair:
-    """The differing keys of a table, each the exact texts of its columns; or why it is to be copied whole."""
+    """The differing keys of a table, each the exact texts of its `columns`; or why it is to be copied whole."""
 
     keys: Sequence[tuple[str, ...]] = ()
     why_whole: str | None = None
+    columns: Sequence[Column] = ()
 
 
 def keys_to_repair(

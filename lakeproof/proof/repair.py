@@ -60,7 +60,7 @@ class NotByKeys(Exception):  # noqa: N818  not an error: the table is copied who
 class Repair:
     """A repair as it goes on: the keys to read, and what became of each table."""
 
-    keys: dict[TableName, Sequence[Key]] = field(default_factory=dict)
+    keys: dict[TableName, KeysToRepair] = field(default_factory=dict)
     whole: dict[TableName, str] = field(default_factory=dict)
     done: dict[TableName, TableRepair] = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class Repair:
         for table in wrong:
             keys = by_table.get(table, _UNREAD)
             if keys.why_whole is None:
-                repair.keys[table] = keys.keys
+                repair.keys[table] = keys
             else:
                 repair.whole[table] = keys.why_whole
         return repair
@@ -79,16 +79,22 @@ class Repair:
     @property
     def event(self) -> Event:
         """Return the event about the keys that are read again."""
-        keys = {table.key: len(chosen) for table, chosen in self.keys.items()}
+        keys = {table.key: len(chosen.keys) for table, chosen in self.keys.items()}
         message = f"reading {counted(sum(keys.values()), 'key')} of {counted(len(keys), 'differing table')} again"
         return Event("prove.repair", message, {"keys": keys})
 
     def copied(self, report: SnapshotReport) -> None:
-        """Record the tables that were copied whole."""
-        for table, why in self.whole.items():
-            rows = report.tables[table].rows if table in report.tables else None
+        """Record the tables that were copied whole, and why others were not."""
+        for table, copy in report.tables.items():
             before = self.done.get(table)
-            self.done[table] = TableRepair("whole", None if before is None else before.keys, rows, why)
+            keys = None if before is None else before.keys
+            self.done[table] = TableRepair("whole", keys, copy.rows, self.whole.get(table))
+        for table, why in report.failed.items():
+            self.refused(table, why)
+
+    def refused(self, table: TableName, why: str) -> None:
+        """Record why a table can't be copied."""
+        self.done[table] = TableRepair("none", reason=why)
 
     def left_over(self, proof: ProofReport, cut: Cut | None) -> dict[TableName, str]:
         """Return the tables whose keys were to be read, and that are to be copied whole all the same, with the reasons."""
@@ -137,10 +143,10 @@ def copy_keys(proof: OpenProof, repair: Repair, stop: Stop) -> PlacedCopy | None
         except (NotByKeys, SourceError, TableError) as error:
             repair.whole[table] = f"its rows could not be read by keys: {error}"
             continue
-        rows = copied[table].rows.rows
-        repair.done[table] = TableRepair("keys", len(keys), rows)
-        message = f"{table}: {counted(len(keys), 'key')}, {counted(rows, 'row')} read at {point}"
-        proof.report(Event("prove.keys", message, {"table": table.key, "keys": len(keys), "rows": rows}))
+        rows, number_of_keys = copied[table].rows.rows, len(keys.keys)
+        repair.done[table] = TableRepair("keys", number_of_keys, rows)
+        message = f"{table}: {counted(number_of_keys, 'key')}, {counted(rows, 'row')} read at {point}"
+        proof.report(Event("prove.keys", message, {"table": table.key, "keys": number_of_keys, "rows": rows}))
     failpoint("repair.after_rows")
     if not copied:
         return None
@@ -149,11 +155,14 @@ def copy_keys(proof: OpenProof, repair: Repair, stop: Stop) -> PlacedCopy | None
     return placed
 
 
-def _copy_table(proof: OpenProof, published: PublishedTable, keys: Sequence[Key], place: str, stop: Stop) -> KeyedTable:
+def _copy_table(proof: OpenProof, published: PublishedTable, of: KeysToRepair, place: str, stop: Stop) -> KeyedTable:
     """Copy the rows under a table's keys; raises NotByKeys, SourceError or TableError if this can't be done now."""
     store, version, point = proof.lake.store, published.version, proof.session.consistent_point
     folder, _, name = place.rpartition("/")
     thing = f"table {published.table}"
+    keys = of.keys
+    if key_columns(version) != [*of.columns]:
+        raise NotByKeys("it has another key than when it was compared")
     # A connection of its own: one that is left in the middle of a COPY is closed.
     conn = proof.session.open("lakeproof repair")
     try:

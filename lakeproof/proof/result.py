@@ -34,10 +34,11 @@ _UNPROVEN: tuple[Status, ...] = ("differs", "held", "missing", "blocked")
 class TableRepair:
     """The way in which a table that differed was repaired: by `keys`, their number, or `whole`, with the reason.
 
-    `rows_read` are rows of the source: those that it has under the keys, or all; None if they were not read.
+    With `none`, `reason` says why it could not be copied. `rows_read` are rows of the source: those that it has under the
+    keys, or all; None if they were not read.
     """
 
-    how: Literal["keys", "whole"]
+    how: Literal["keys", "whole", "none"]
     keys: int | None = None
     rows_read: int | None = None
     reason: str | None = None

@@ -53,6 +53,7 @@ from lakeproof.proof.source.side import source_rows
 from lakeproof.proof.source.unsent import differences, judge
 from lakeproof.snapshot.folder import find_snapshot
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.values.exact_kinds import key_columns
 
 _TABLES_SHOWN = 5
 _CHANGES = manual("What changes of the source's tables do to the lake", "The way out")
@@ -215,7 +216,8 @@ def _compare(proof: OpenProof, both: _BothSides) -> TableProof:
             keys = differing_keys(names, [row for _, row in in_source], (row for _, row in in_lake_side))
             if proof.to_repair is not None:
                 same = (in_source, in_lake_side) if len(narrowed) == len(wrong) else None
-                proof.to_repair[published.table] = _keys_to_repair(proof, both, wrong, same)
+                to_read = _keys_to_repair(proof, both, wrong, same)
+                proof.to_repair[published.table] = replace(to_read, columns=key_columns(published.version))
     except UNREAD as error:
         reason = f"{proven.reason}; the keys could not be named: {error.reason}"
         # A row that is not compared is neither excused nor damaged.

@@ -55,8 +55,11 @@ def _with_record(why: Held, entry: PausedTable | None) -> Held:
     is_paused = entry is not None and not entry.resuming
     if has_entered(why) and why.way_out in (WayOut.SNAPSHOT, WayOut.RESUME):
         return replace(why, way_out=WayOut.RESUME if is_paused else WayOut.SNAPSHOT)
-    if entry is None or not is_paused or not has_left(why):
+    if entry is None or not has_left(why):
         return why
+    if entry.resuming:
+        # A `resume` that was ended before it published the table; it alone knows how the table was published.
+        return replace(why, way_out=WayOut.RESUME)
     return Held(why.at_lsn, HeldCause.PAUSED, WayOut.RESUME, {"since": entry.since}, (Difference.LEFT,))
 
 

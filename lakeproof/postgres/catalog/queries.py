@@ -45,7 +45,7 @@ ORDER BY p.pubname, p.oid
 # dependencies include the columns of a column list.
 _PUBLISHED_15 = SQL(
     _PUBLISHED.format(
-        columns="""t.attnames::text[] AS attnames, t.rowfilter,
+        columns="""COALESCE(t.attnames::text[], ARRAY[]::text[]) AS attnames, t.rowfilter,
        EXISTS (SELECT FROM pg_catalog.pg_publication_namespace s
                WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid) AS by_schema,
        EXISTS (SELECT FROM pg_catalog.pg_publication_rel r

@@ -24,7 +24,7 @@ from lakeproof.lake.planning.entries import pending_snapshots
 from lakeproof.lake.planning.next_incarnation import plan_switch
 from lakeproof.lake.planning.set_aside import left_behind, paused_among
 from lakeproof.lake.records.documents import Cut
-from lakeproof.lake.records.held import Held, HeldCause, WayOut
+from lakeproof.lake.records.held import Held, HeldCause, WayOut, describe_held
 from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber, TableName
 from lakeproof.snapshot.paused import PausedTable, add_paused, read_paused, set_resuming
@@ -85,10 +85,12 @@ def test_a_table_that_is_published_again_is_paused_no_more(source: SimulatedSour
 
 
 def test_a_table_that_is_to_be_resumed_is_not_called_paused(source: SimulatedSource) -> None:
-    """A `resume` that was killed before it published the table leaves one that somebody waits for."""
+    """A `resume` that was killed before it published the table leaves one that somebody waits for, and goes on with it."""
     add_paused(source.lake, {A: PausedTable("today", ())})
     set_resuming(source.lake, [A])
-    assert _left(source).held[A].cause is HeldCause.CATALOG
+    held = _left(source).held[A]
+    assert (held.cause, held.way_out) == (HeldCause.CATALOG, WayOut.RESUME)
+    assert "lakeproof resume shop --tables app.a" in describe_held(held, "shop", A).remedy
 
 
 def test_without_configured_tables_each_that_leaves_is_waited_for(source: SimulatedSource, database: Database) -> None:

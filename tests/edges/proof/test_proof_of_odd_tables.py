@@ -21,15 +21,18 @@ from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.log import state as log_state
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
 from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.postgres.catalog.published import read_tables
 from lakeproof.postgres.copying.snapshot import SnapshotSession
 from lakeproof.proof import changed as prove_changed
 from lakeproof.proof import repair as prove_repair
+from lakeproof.proof.keys_to_repair import KeysToRepair
 from lakeproof.proof.repair import Repair, copy_keys
 from lakeproof.proof.result import ProofReport
 from lakeproof.proof.run import ProofRequest
 from lakeproof.proof.tables import OpenProof
 from lakeproof.storage.folder import Folder
 from lakeproof.storage.source_lake import SourceLake
+from lakeproof.values.exact_kinds import key_columns
 from tests.support.faults.layer_files import Layer, kept
 from tests.support.lake.proof_steps import WITHOUT, into_the_lake, table, wrong_in
 from tests.support.servers.fix_postgres import Database
@@ -93,7 +96,9 @@ def test_a_repair_reads_a_row_once_whose_key_equals_another(
     with session, session.open() as conn:
         lake = SourceLake.open(config.location, "shop")
         proof = OpenProof(config, source, lake, WITHOUT, session, conn, silent)
-        placed = copy_keys(proof, Repair({numbers: [("1",), ("1.0",), ("2.00",)]}), Stop())
+        columns = key_columns(read_tables(conn, source, refused={})[numbers].version)
+        keys = KeysToRepair([("1",), ("1.0",), ("2.00",)], columns=columns)
+        placed = copy_keys(proof, Repair({numbers: keys}), Stop())
     assert placed is not None
     assert placed.copy.tables[numbers].rows.rows == 1
     assert placed.copy.tables[numbers].keys.rows == 3
