@@ -16,10 +16,10 @@ from pathlib import Path
 
 from lakeproof.config.location import LakeLocation
 from lakeproof.config.model import Config, location_of
-from lakeproof.errors import ConfigError, InvariantError, LakeError
+from lakeproof.errors import InvariantError, LakeError
 from lakeproof.lake.planning.group_position import group_position
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
-from lakeproof.lake.records.cuts.choice import NEWEST, LakeAtCuts, check_kept, cuts_at
+from lakeproof.lake.records.cuts.choice import NEWEST, LakeAtCuts, check_kept, cuts_at, only_source
 from lakeproof.lake.records.documents import Created, Cut, CutTable, CycleKind, TableIntent
 from lakeproof.lake.records.held import Held
 from lakeproof.lake.records.views.cuts import ViewCut
@@ -118,9 +118,7 @@ class LakeAtLanding(LakeAtCuts):
 
     def tables(self, source: str | None = None) -> list[TableName]:
         """Return the tables of a source, which may be left out if there is one; those created since the cut among them."""
-        if source is None and len(self.ends) != 1:
-            raise ConfigError("tables", f"the lake has {len(self.ends)} sources", f"name one of {self.sources}")
-        end = self.end(next(iter(self.ends)) if source is None else source)
+        end = self.end(only_source("tables", self.sources, source))
         return sorted(end.cut.tables.keys() | end.tables.keys())
 
     def view_cut(self, name: str) -> ViewCut:

@@ -40,7 +40,7 @@ from lakeproof.lake.fold.net_change import resolve_range
 from lakeproof.lake.fold.unchanged_values import completing
 from lakeproof.lake.planning.landing.end import AT_A_CUT, LANDING, LakeAtLanding, LandingEnd, cuts_and_ends
 from lakeproof.lake.read.arrow.open import ROWS_MAX, landed_changes, landed_net, to_pandas, too_many
-from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, table_name
+from lakeproof.lake.records.cuts.choice import NEWEST, At, LakeAtCuts, check_kept, cuts_at, only_source, table_name
 from lakeproof.lake.records.documents import Cut, CutTable
 from lakeproof.lake.rows.change import AllRows, NetChange, Removed, Unsupported
 from lakeproof.lake.rows.columns import pick, relation
@@ -253,9 +253,7 @@ def register(
     if isinstance(opened, LandedLake):
         remedy = "open the lake at a cut, or use `createOrReplaceTempView` of the tables"
         raise ConfigError("register", "SQL views show cuts, not the landing's end", remedy)
-    if source is None and len(opened.cuts) != 1:
-        raise ConfigError("register", f"the lake has {len(opened.cuts)} sources", "name one of them")
-    name = next(iter(opened.cuts)) if source is None else source
+    name = only_source("register", opened.sources, source)
     cut = opened.cut(name)
     chosen = sorted(cut.tables) if tables is None else [table_name(t) for t in tables]
     place = ".".join(quoted(part) for part in (catalog, schema) if part is not None)

@@ -6,7 +6,7 @@ feed gives, of a source or of a view, and the one that they follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
@@ -57,11 +57,7 @@ class LakeAtCuts:
 
     def tables(self, source: str | None = None) -> list[TableName]:
         """Return the tables of a source, which may be left out if there is one; raises LakeError as `cut`."""
-        if source is None and len(self.cuts) == 1:
-            (source,) = self.cuts
-        if source is None:
-            raise ConfigError("tables", f"the lake has {len(self.cuts)} sources", f"name one of {self.sources}")
-        return sorted(self.cut(source).tables)
+        return sorted(self.cut(only_source("tables", self.sources, source)).tables)
 
     def position(self, source: str) -> Lsn:
         """Return the position of the source's tables (held ones excepted); raises LakeError if the lake has no cut of it."""
@@ -168,10 +164,15 @@ def sources_to_read(lake: Config | LakeLocation | str | Path) -> list[str]:
 
 def one_source(what: str, lake: Config | LakeLocation | str | Path, source: str | None) -> SourceLake:
     """Open the part of `source`, or of the only one; raises ConfigError about `what` if it must be named."""
-    names = sources_to_read(lake)
+    return SourceLake.open(location_of(lake), only_source(what, sources_to_read(lake), source))
+
+
+def only_source(what: str, names: Sequence[str], source: str | None) -> str:
+    """Return `source`, or else the only one of `names`; raises ConfigError about `what` if it must be named."""
     if source is None and len(names) != 1:
-        raise ConfigError(what, f"the lake has {len(names)} sources", "name one of them")
-    return SourceLake.open(location_of(lake), source or names[0])
+        remedy = f"name one of them: {', '.join(names)}" if names else "bootstrap one, and compact it"
+        raise ConfigError(what, f"the lake has {len(names)} sources", remedy)
+    return names[0] if source is None else source
 
 
 def check_kept(lake: SourceLake, cut: Cut) -> None:
