@@ -70,18 +70,32 @@ class Alterations:
         table = self.rng.choice([t for t in self.mutator.tables if not tables or t.name in tables])
         before = {name: list(kinds) for name, kinds in self.expected.items()}
         statements = self.rng.choice(self._ways)(table)
+        executed = list[str]()
         with psycopg.connect(self.mutator.database.dsn, autocommit=True, options="-c lock_timeout=200ms") as connection:
             try:
                 for statement in statements:
                     connection.execute(statement.encode())
+                    executed.append(statement)
             except psycopg.Error as error:
-                self.expected = defaultdict(list, before)
                 self.mutator.refused[f"DDL {type(error).__name__}"] += 1
                 if isinstance(error, psycopg.errors.SyntaxError):
                     raise
+                if not executed or statements[0] == "BEGIN":
+                    self.expected = defaultdict(list, before)
+                else:
+                    # What came before it was done, as the first of three renames.
+                    self._partly_done(executed)
                 return
         self.done += statements
         self.mutator.reload()
+
+    def _partly_done(self, statements: Statements) -> None:
+        existed = {table.name for table in self.mutator.tables}
+        self.done += statements
+        self.mutator.reload()
+        for table in self.mutator.tables:
+            if table.name not in existed:
+                self._expect(table, COPY)
 
     def may_wait(self, table: TableName) -> bool:
         """True if the table may be held: something needs a copy, or several things can't be distinguished."""
