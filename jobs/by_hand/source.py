@@ -155,8 +155,8 @@ def _teardown_job(source: SourceConfig) -> dg.JobDefinition:
     @source_job(
         source,
         SourceJob.TEARDOWN,
-        f"Drops slot {source.slot} and the publication of {source.name} on the server; the lake stays as it is. Without "
-        f"`confirm: {source.name}` it shows what it would drop.",
+        f"Drops slot {source.slot} and the publications that lakeproof made for {source.name} on the server; the lake stays "
+        f"as it is. Without `confirm: {source.name}` it shows what it would drop.",
     )
     def torn_down(context: dg.OpExecutionContext, config: TeardownRun, settings: Settings) -> None:
         if not is_confirmed(config, source.name):
@@ -164,13 +164,15 @@ def _teardown_job(source: SourceConfig) -> dg.JobDefinition:
             metadata = md.optional(
                 slot=plan.slot, wal_retained_bytes=plan.retained_bytes, read_by_process=plan.active_pid
             )
-            publications = {"publications": ", ".join(plan.publications), "not_owned": ", ".join(plan.not_owned)}
+            names = {"publications": plan.publications, "not_owned": plan.not_owned, "kept": plan.kept}
+            publications = {name: ", ".join(listed) for name, listed in names.items()}
             not_done(context, source.name, plan.would, publications | metadata)
             return
         report = to_run_page(context)
         done = run_engine(lambda _: teardown(settings.config(), source.name, report, end_drain=config.end_drain))
         metadata = md.optional(slot=done.slot, wal_released_bytes=done.released_bytes)
-        show(context, {"changed": True, **metadata, "publications": ", ".join(done.publications)})
+        publications = {"publications": ", ".join(done.publications), "kept": ", ".join(done.kept)}
+        show(context, {"changed": True, **metadata, **publications})
 
     return torn_down
 

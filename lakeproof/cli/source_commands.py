@@ -272,9 +272,9 @@ def teardown(context: Context, args: argparse.Namespace) -> Outcome:
 
     if args.dry_run:
         plan = step.plan_teardown(context.config, source)
-        return Outcome(DONE, plan, printable(f"{source}: would {plan.would}"))
-    slot, publication = context.config.sources[source].slot, context.config.sources[source].publication
-    objects = f"slot {slot} and publication {publication} of source {source}"
+        return Outcome(DIFFERS if plan.refused else DONE, plan, printable(f"{source}: would {plan.would}"))
+    slot = context.config.sources[source].slot
+    objects = f"slot {slot} of source {source}, and the publications that lakeproof made for it"
     if not args.yes and not _agreed(f"Drop {objects}? Later changes are not captured. [yes/no] "):
         raise ConfigError(f"lakeproof {context.command}", "it was not confirmed", "answer yes, or pass --yes")
     result = step.teardown(context.config, source, context.report, end_drain=args.end_drain)
@@ -282,7 +282,9 @@ def teardown(context: Context, args: argparse.Namespace) -> Outcome:
         [] if result.slot is None else [f"slot {result.slot} ({format_bytes(result.released_bytes)} of WAL released)"]
     )
     dropped += [f"publication {name}" for name in result.publications]
-    return Outcome(DONE, result, printable(f"{source}: dropped {', '.join(dropped) or 'nothing, neither existed'}"))
+    lines = [f"{source}: dropped {', '.join(dropped) or 'nothing'}"]
+    lines += [f"{source}: {step.kept_in_words(result.kept)}"] if result.kept else []
+    return Outcome(DONE, result, "\n".join(map(printable, lines)))
 
 
 def _agreed(question: str) -> bool:

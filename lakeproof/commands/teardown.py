@@ -1,4 +1,4 @@
-"""Drops a source's slot and publications; the lake stays as it is.
+"""Drops a source's slot, and the publications that lakeproof made for it; the lake stays as it is.
 
 A forgotten slot keeps WAL until the source's disk is full, which is why this command exists. Deleting a lake does not belong
 here: the folder's owner does that.
@@ -27,19 +27,24 @@ _TERMINATE = SQL("SELECT pg_catalog.pg_terminate_backend({pid}) AS done")
 
 @dataclass(frozen=True, slots=True)
 class TeardownReport:
-    """The things that were dropped: the slot's name (None if there was none) with the WAL it held back; the publications."""
+    """The things that were dropped: the slot's name (None if there was none) with the WAL it held back; the publications.
+
+    `kept` are those that somebody else made, and that may have other readers.
+    """
 
     source: str
     slot: str | None
     released_bytes: int | None
     publications: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TeardownPlan:
     """The things that `teardown` would drop: the slot (None if there is none), who reads it, the WAL that it keeps.
 
-    `not_owned` are the publications that this role may not drop: while there is one, nothing is dropped.
+    `publications` are those that lakeproof made; this role may not drop the `not_owned` among them. `kept` are those that
+    somebody else made, and that may have other readers.
     """
 
     source: str
@@ -48,18 +53,29 @@ class TeardownPlan:
     retained_bytes: int | None
     publications: tuple[str, ...]
     not_owned: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> list[str]:
+        """Return why it could not be done as a whole."""
+        reasons = [f"process {self.active_pid} reads the slot"] if self.active_pid is not None else []
+        return reasons + [f"this role does not own publication {name}" for name in self.not_owned]
 
     @property
     def would(self) -> str:
         """Return what would be done, in words."""
         things = [f"slot {self.slot}"] if self.slot is not None else []
         things += [f"publication {name}" for name in self.publications]
-        if not things:
-            return "drop nothing: neither slot nor publication exists"
-        refused = [f"process {self.active_pid} reads the slot"] if self.active_pid is not None else []
-        refused += [f"this role does not own publication {' and '.join(self.not_owned)}"] if self.not_owned else []
-        but = f", and would be refused: {'; '.join(refused)}" if refused else ""
-        return f"drop {' and '.join(things)}{but}"
+        text = f"drop {' and '.join(things)}" if things else "drop nothing, since there is nothing of lakeproof's"
+        if self.refused:
+            text += f", and would be refused: {'; '.join(self.refused)}"
+        return f"{text}; {kept_in_words(self.kept)}" if self.kept else text
+
+
+def kept_in_words(names: Sequence[str]) -> str:
+    """Return why publications stay, and how they go."""
+    drop = f"DROP PUBLICATION {', '.join(map(as_identifier, names))}"
+    return f"publication {', '.join(names)} stays, since lakeproof did not make it (if nobody else reads it: {drop})"
 
 
 def plan_teardown(config: Config, name: str) -> TeardownPlan:
@@ -69,7 +85,7 @@ def plan_teardown(config: Config, name: str) -> TeardownPlan:
     """
     source = config.source(name)
     with connect(source.dsn, "lakeproof teardown") as conn:
-        publications = _publications(conn, source)
+        made, kept = _publications(conn, source)
         state = read_slot(conn, source.slot)
         if state is not None:
             _check_ours(conn, state)
@@ -78,50 +94,49 @@ def plan_teardown(config: Config, name: str) -> TeardownPlan:
             None if state is None else state.name,
             None if state is None else state.active_pid,
             None if state is None else state.retained_bytes,
-            tuple(publications),
-            tuple(not_owned(conn, publications)),
+            made,
+            tuple(not_owned(conn, made)),
+            kept,
         )
 
 
 def teardown(config: Config, name: str, report: Report = silent, *, end_drain: bool = False) -> TeardownReport:
-    """Drop the slot, then the publications, of the source `name`.
+    """Drop the slot of the source `name`, then the publications that lakeproof made for it.
 
     `end_drain` ends the connection of the slot's reader. Raises TransientError if the slot is in use otherwise,
-    SourceError if it is not one of this source, or (before anything is dropped) a publication is another source's, or the
-    role may not drop it.
+    SourceError if it is not one of this source, or a publication is another source's: then nothing is dropped. Raises
+    SourceError also if the role may not drop a publication: the slot is gone by then, and so are the other publications.
     """
     source = config.source(name)
     with connect(source.dsn, "lakeproof teardown") as conn:
-        publications = _publications(conn, source)
-        _check_owned(conn, name, publications)
+        made, kept = _publications(conn, source)
+        others = not_owned(conn, made)
         released = _drop_slot(conn, source, end_drain=end_drain)
         if released is not None:
             message = f"slot {source.slot} is gone; {counted(released, 'byte')} of WAL released"
             report(Event("teardown.slot", message, {"source": name, "slot": source.slot, "released_bytes": released}))
-        for publication in publications:
+        owned = tuple(publication for publication in made if publication not in others)
+        for publication in owned:
             with source_errors(f"publication {publication}"):
                 conn.execute(SQL("DROP PUBLICATION {}").format(Identifier(publication)))
             report(Event("teardown.publication", f"publication {publication} is gone", {"source": name}))
-    return TeardownReport(name, None if released is None else source.slot, released, tuple(publications))
+        if others:
+            drop = ", ".join(map(as_identifier, others))
+            raise SourceError(
+                f"publication {others[0]}",
+                f"role {role_name(conn)} does not own it, so it may not drop it; the slot is gone",
+                f"let the owner run DROP PUBLICATION {drop}",
+            )
+    return TeardownReport(name, None if released is None else source.slot, released, owned, kept)
 
 
-def _publications(conn: Connection, source: SourceConfig) -> list[str]:
-    """Return the source's publications; raise SourceError for one whose tables another source reads."""
+def _publications(conn: Connection, source: SourceConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the source's publications that lakeproof made, and all others; raise SourceError for one of another source."""
     names = publications_of(conn, source)
-    check_follows(source, read_publications(conn, names).values())
-    return names
-
-
-def _check_owned(conn: Connection, name: str, publications: Sequence[str]) -> None:
-    """Raise SourceError with the SQL for the owner, before anything is dropped."""
-    others = not_owned(conn, publications)
-    if others:
-        drop = "; ".join(f"DROP PUBLICATION {as_identifier(publication)}" for publication in others)
-        raise SourceError(
-            f"publication {others[0]}",
-            f"role {role_name(conn)} does not own it, so it may not drop it; nothing was dropped",
-            f"let the owner run {drop}; then `lakeproof teardown {name}` again, which drops the slot",
-        )
+    existing = read_publications(conn, names)
+    check_follows(source, existing.values())
+    made = tuple(name for name in names if existing[name].ours)
+    return made, tuple(name for name in names if name not in made)
 
 
 def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> int | None:

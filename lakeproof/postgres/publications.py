@@ -207,6 +207,6 @@ def out_of(publication: str, way: PublicationWay, tables: Sequence[TableName], s
 def by_name_instead(source: str) -> str:
     """Return how tables that are named take the place of a publication of all tables, which leaves none of them out."""
     return (
-        f"publish tables by name instead: `lakeproof teardown {source}`, `tables: ['*.*']` in the configuration,"
-        f" `lakeproof apply {source}`, `lakeproof recover {source}`"
+        f"publish tables by name instead: `lakeproof teardown {source}`, the DROP PUBLICATION that it names,"
+        f" `tables: ['*.*']` in the configuration, `lakeproof apply {source}`, `lakeproof recover {source}`"
     )

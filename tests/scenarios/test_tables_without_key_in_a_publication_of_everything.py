@@ -166,11 +166,12 @@ def test_the_remedy_is_one_that_the_publication_takes(
     named = _config(database, tmp_path, patterns=(parse_selected("*.*"),))
     if kind == "all":
         assert finding.remedy.endswith(
-            "or publish tables by name instead: `lakeproof teardown shop`, `tables: ['*.*']` in the configuration,"
-            " `lakeproof apply shop`, `lakeproof recover shop`"
+            "or publish tables by name instead: `lakeproof teardown shop`, the DROP PUBLICATION that it names,"
+            " `tables: ['*.*']` in the configuration, `lakeproof apply shop`, `lakeproof recover shop`"
         )
         bootstrap(config, "shop")
-        teardown(config, "shop")
+        assert teardown(config, "shop").kept == ("pub",)
+        database.execute("DROP PUBLICATION pub")
         apply(named, "shop", plan(named, "shop"))
         recover(named, "shop")
         _assert_inserts_alone(database)

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.check import check_source
 from lakeproof.commands.publish import apply, plan
-from lakeproof.commands.teardown import teardown
+from lakeproof.commands.teardown import plan_teardown, teardown
 from lakeproof.config.model import Config
 from lakeproof.errors import ConfigError, SourceError, TransientError
 from lakeproof.names import TableName
@@ -165,22 +165,38 @@ def test_teardown_drops_slot_and_publications_and_leaves_the_lake(database: Data
     assert (again.slot, again.publications) == (None, ())
 
 
-def test_a_teardown_by_who_may_not_drop_the_publication_leaves_the_slot(database: Database, tmp_path: Path) -> None:
-    """The owner's SQL is named while everything is still there; once it was run, the role drops its slot."""
+def test_a_publication_of_somebody_else_stays(database: Database, tmp_path: Path) -> None:
+    """It may have other readers. The slot goes, and the result names the publication with the SQL that drops it."""
+    _tables(database)
+    database.execute("CREATE PUBLICATION pub FOR TABLE keyed")
+    config = _config(database, tmp_path, KEYED)
+    bootstrap(config, "shop")
+    would = plan_teardown(config, "shop").would
+    assert would.startswith(f"drop slot {database.name}; publication pub stays, since lakeproof did not make it")
+    report = teardown(config, "shop")
+    assert (report.slot, report.publications, report.kept) == (database.name, (), ("pub",))
+    assert database.slots() == set()
+    assert database.rows("SELECT pubname FROM pg_publication") == [("pub",)]
+
+
+def test_a_teardown_by_who_may_not_drop_the_publication_drops_the_slot(database: Database, tmp_path: Path) -> None:
+    """A slot keeps WAL, and a publication nothing; the owner's SQL is named."""
     _tables(database)
     owners = _config(database, tmp_path, KEYED)
     apply(owners, "shop", plan(owners, "shop"))
     database.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO public")
     weak = _config(database, tmp_path, KEYED, dsn=SecretStr(database.role("LOGIN REPLICATION")))
     bootstrap(weak, "shop")
+    assert plan_teardown(weak, "shop").refused == [
+        f"this role does not own publication {p}" for p in ("pub", "pub_inserts")
+    ]
     with pytest.raises(SourceError) as refused:
         teardown(weak, "shop")
-    assert "nothing was dropped" in refused.value.reason
-    assert "DROP PUBLICATION pub; DROP PUBLICATION pub_inserts; then `lakeproof teardown shop`" in refused.value.remedy
-    assert database.slots() == {database.name}
-    database.execute("DROP PUBLICATION pub", "DROP PUBLICATION pub_inserts")
-    assert teardown(weak, "shop").slot == database.name
+    assert "does not own it, so it may not drop it; the slot is gone" in refused.value.reason
+    assert refused.value.remedy == "let the owner run DROP PUBLICATION pub, pub_inserts"
     assert database.slots() == set()
+    database.execute("DROP PUBLICATION pub, pub_inserts")
+    assert teardown(weak, "shop").slot is None
 
 
 def test_a_mistyped_table_gets_a_suggestion(database: Database, tmp_path: Path) -> None:

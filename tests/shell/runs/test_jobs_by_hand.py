@@ -96,6 +96,7 @@ def _why(result: dg.ExecuteInProcessResult) -> str:
 
 def test_teardown_shows_what_would_go_and_drops_only_what_was_confirmed(place: _Place) -> None:
     """A wrong name changes nothing either, and says which one is right."""
+    place.database.execute("COMMENT ON PUBLICATION pub IS 'lakeproof: as one that plan makes'")
     plan = place.run("shop_teardown")
     shown = place.shown(plan)
     assert plan.success
