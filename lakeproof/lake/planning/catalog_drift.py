@@ -98,9 +98,9 @@ class SuspectedChange:
         return WayOut.SAME_IDENTITY_THEN_SNAPSHOT if misfits else WayOut.SNAPSHOT
 
 
-def was_dropped(held: Held) -> bool:
-    """True if the table is held since its source dropped it."""
-    return Difference.DROPPED in held.differences
+def has_ended(held: Held) -> bool:
+    """True if the table is held since its source dropped it, or gave it another name."""
+    return not _ENDS.isdisjoint(held.differences)
 
 
 def has_left(held: Held) -> bool:

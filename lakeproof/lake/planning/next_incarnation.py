@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakeproof.lake.planning.catalog_drift import has_left, was_dropped
+from lakeproof.lake.planning.catalog_drift import has_ended, has_left
 from lakeproof.lake.planning.plan import CyclePlan, RangeLimit, plan_cycle
 from lakeproof.lake.records.documents import Cut
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
@@ -69,7 +69,7 @@ def _at_the_head(chain: Chain, cut: Cut, pending: Mapping[TableName, FinishedCop
 
 def _is_out(held: Held) -> bool:
     """True if the table was paused, dropped, or taken out of the publication."""
-    return held.cause is HeldCause.PAUSED or has_left(held) or was_dropped(held)
+    return held.cause is HeldCause.PAUSED or has_left(held) or has_ended(held)
 
 
 def _renumbered(version: SchemaVersion, pending: FinishedCopy | None) -> SchemaVersion:

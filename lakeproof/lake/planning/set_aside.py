@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lakeproof.catalog.differences import Difference
 from lakeproof.config.model import SourceConfig
-from lakeproof.lake.planning.catalog_drift import has_entered, has_left, was_dropped
+from lakeproof.lake.planning.catalog_drift import has_ended, has_entered, has_left
 from lakeproof.lake.records.held import Held, HeldCause, WayOut
 from lakeproof.landing.catalog_history import newest_catalog
 from lakeproof.landing.chain import Chain
@@ -31,11 +31,11 @@ def paused_among(held: Mapping[TableName, Held], chain: Chain | None = None) -> 
 
 
 def left_behind(source: SourceConfig, held: Mapping[TableName, Held], chain: Chain | None = None) -> set[TableName]:
-    """Return those of `held` that were dropped or taken out of the publication, and that the configuration does not ask for.
+    """Return those of `held` that were dropped, renamed or taken out of the publication, and that nobody asks for.
 
-    `tables` asks for a dropped table by its name alone, for one that exists by a pattern too. A configuration without
-    `tables` asks for whatever is published, so for each table that has left. A table that was made again under its name, or
-    published again, is none of them. Raises what a damaged landing raises.
+    `tables` asks for a dropped or renamed table by its name alone, for one that exists by a pattern too. A configuration
+    without `tables` asks for whatever is published, so for each table that has left. A table that was made again under its
+    name, or published again, is none of them. Raises what a damaged landing raises.
     """
     return _still_out(_left(source, held), chain)
 
@@ -69,7 +69,7 @@ def _paused(held: Mapping[TableName, Held]) -> set[TableName]:
 
 def _left(source: SourceConfig, held: Mapping[TableName, Held]) -> set[TableName]:
     selection = source.selection
-    left = {t for t, why in held.items() if was_dropped(why) and not selection.named(t)}
+    left = {t for t, why in held.items() if has_ended(why) and not selection.named(t)}
     if not selection:
         return left
     return left | {

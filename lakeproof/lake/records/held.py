@@ -262,6 +262,12 @@ def _reason(cause: HeldCause, detail: Mapping[str, str], differences: tuple[Diff
             return _REASONS[cause].format_map(details)
 
 
+_UNDER_ITS_NEW_NAME = (
+    "what the lake has of it is kept; {root} is another table of the lake: where the configuration's `tables` has the old"
+    f" name, write the new one, then {{snapshot_of_root}} ({_MANUAL})"
+)
+
+
 def _catalog_reason(detail: Mapping[str, str], differences: tuple[Difference, ...]) -> str:
     renamed = f" to {TableName.from_key(detail['renamed_to'])}" if "renamed_to" in detail else ""
     changes = "; ".join(_DIFFERENCES[d] for d in differences if d in _DIFFERENCES)
@@ -280,6 +286,8 @@ def _remedy(way_out: WayOut, detail: Mapping[str, str], source: str, table: str)
     if "renamed_to" in detail:
         root = TableName.from_key(detail["renamed_to"])
         details |= {"root": str(root), "snapshot_of_root": snapshot_command(source, root)}
+        if way_out is WayOut.PUBLISH_THEN_SNAPSHOT:
+            return _UNDER_ITS_NEW_NAME.format_map(details)
     return _REMEDIES[way_out].format_map(details)
 
 

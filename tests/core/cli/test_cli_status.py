@@ -154,20 +154,24 @@ def test_a_held_table_is_exit_status_1_with_reason_and_remedy(file: Path, capsys
 
 
 @pytest.mark.parametrize(("named", "expected"), [("", 3), ("    tables: [shop.orders, 'shop.\"order lines\"']\n", 1)])
-def test_a_table_that_was_dropped_and_is_not_configured_is_no_failure(
-    file: Path, capsys: pytest.CaptureFixture[str], named: str, expected: int
+@pytest.mark.parametrize("what", ["dropped", "renamed"])
+def test_a_table_that_is_gone_and_not_configured_is_no_failure(
+    file: Path, capsys: pytest.CaptureFixture[str], named: str, expected: int, what: str
 ) -> None:
     """The table is shown, but nobody can do anything about it (3: the server is down)."""
     file.write_text(file.read_text().replace("views:", f"{named}views:"))
     begin(file)
-    detail = {"upper_lsn": "0/1600", "lower_lsn": "0/1500"}
-    dropped = (Difference.DROPPED,)
-    held = Held(Lsn(0x1500), HeldCause.CATALOG, WayOut.PUBLISH_THEN_SNAPSHOT, detail, dropped)
+    detail = {"upper_lsn": "0/1600", "lower_lsn": "0/1500"} | (
+        {"renamed_to": "shop/lines"} if what == "renamed" else {}
+    )
+    differences = (Difference.DROPPED if what == "dropped" else Difference.RENAMED,)
+    held = Held(Lsn(0x1500), HeldCause.CATALOG, WayOut.PUBLISH_THEN_SNAPSHOT, detail, differences)
     cut(file, held={LINES: held})
     assert run(file, capsys)[0] == expected
     main(["-c", str(file), "status"])
-    message = "held" if named else "left"
-    assert f"{message}       shop.order lines: held since 0/1500: it was dropped" in capsys.readouterr().out
+    message, text = "held" if named else "left", capsys.readouterr().out
+    assert f"{message}       shop.order lines: held since 0/1500: it was {what}" in text
+    assert ("run `lakeproof bootstrap shop --tables shop.lines`" in text) == (what == "renamed")
 
 
 def test_a_snapshot_that_left_tables_is_exit_status_1(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
