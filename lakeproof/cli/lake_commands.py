@@ -118,7 +118,10 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
         text = format_table(("cut", "position", "tables", "copied rows", "changes", "held"), rows)
     absent = absence(state)
     reports = describe_all(held, source, remedy_if_stuck(state.chain))
-    waiting = [printable(f"{table}: {reason}") for table, reason in sorted({**reports, **absent.tables}.items())]
+    standing = {**reports, **absent.tables}
+    # A person who has just copied a table is told what is missing, and not to copy it.
+    reasons = standing | {table: why for table, why in state.ahead.items() if table in standing}
+    waiting = [printable(f"{table}: {reason}") for table, reason in sorted(reasons.items())]
     waited_for = held.keys() - set_aside(state.source, held, state.chain)
     left = what_is_left(context.config, source) if context.stop.requested else None
     if left is not None:

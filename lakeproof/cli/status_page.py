@@ -16,6 +16,7 @@ from lakeproof.proof.record import Proved
 from lakeproof.snapshot.progress import SnapshotStatus, sentence
 from lakeproof.state.problem import Problem
 from lakeproof.state.source import SourceStatus, TableReaders
+from lakeproof.state.source_state import copy_ahead
 from lakeproof.state.status import GroupStatus, StatusReport
 from lakeproof.state.views import ViewStatus
 
@@ -82,7 +83,10 @@ def _source(status: SourceStatus) -> Iterator[str]:
 def _tables(status: SourceStatus) -> Iterator[str]:
     """Yield a line for each table that is held, will be held, or waits."""
     for table, position in status.snapshots.items():
-        yield printable(f"  waiting    {table}: the next compaction applies its snapshot at {position}")
+        text = f"the next compaction applies its snapshot at {position}"
+        if status.landing is not None and position > status.landing.end_lsn:
+            text = copy_ahead(status.source, position, status.landing.end_lsn)
+        yield printable(f"  waiting    {table}: {text}")
     for table, held in status.held.items():
         label = "left      " if table in status.left_behind else "held      "
         label = "paused    " if table in status.paused else label

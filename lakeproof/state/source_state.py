@@ -93,6 +93,19 @@ class SourceState:
         """The finished copies that have not entered the lake."""
         return {} if self.chain is None else pending_snapshots(self.lake, self.chain.incarnation, self.cut)
 
+    @property
+    def ahead(self) -> dict[TableName, str]:
+        """The tables whose copy is ahead of the landing, each with a sentence: no compaction takes it before a drain."""
+        return (
+            {}
+            if self.chain is None
+            else {
+                table: copy_ahead(self.lake.source, copy.consistent_point, self.chain.end)
+                for table, copy in self.pending.items()
+                if copy.consistent_point > self.chain.end
+            }
+        )
+
     @_Once
     def snapshot(self) -> SnapshotStatus | None:
         """The newest snapshot, if it runs or has left tables."""
@@ -122,3 +135,11 @@ class SourceState:
         if self.chain is None:
             return None
         return self.chain.head.end_lsn if self.cut is None or self.has_switched else self.cut.position
+
+
+def copy_ahead(source: str, point: Lsn, end: Lsn) -> str:
+    """Return why a copy at a point has not entered a lake whose landing ends before it, and what brings it there."""
+    return (
+        f"its copy at {point} enters once the landing, which ends at {end}, has come there: run `lakeproof drain {source}"
+        f" --once`, then `lakeproof compact {source}` (a drain and a compaction that go on do that)"
+    )
