@@ -1,4 +1,4 @@
-"""Proofs that were made outside of Dagster, by a command, as the events that their assets lack: each once.
+"""Proofs that no check of Dagster's made, but a command or a compaction, as the events that their assets lack: each once.
 
 The words of an outcome are in `assets.checks.outcomes`. The lake's record of proofs has every target's last one with its
 time, and so has each evaluation in Dagster: what the record has later is not in Dagster. A run that is about to evaluate a
@@ -135,8 +135,8 @@ def _reported_at(instance: DagsterInstance, check: dg.AssetCheckKey, execution: 
 def _events(check: dg.AssetCheckKey, recorded: _Recorded) -> Iterator[AssetEvent]:
     """Yield the materialization of a comparison, and the check's evaluation of any proof."""
     outcome = recorded.outcome()
-    outside = f"proved outside of Dagster, by {recorded.by}"
-    outcome = replace(outcome, reason=f"{outcome.reason}; {outside}" if outcome.reason else outside)
+    by = f"proved by {recorded.by}"
+    outcome = replace(outcome, reason=f"{outcome.reason}; {by}" if outcome.reason else by)
     if outcome.compared:
         yield proof_event(check.asset_key, outcome)
     yield evaluation(proof_check_result(check, outcome))

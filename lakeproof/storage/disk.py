@@ -26,6 +26,10 @@ def disk_error(thing: str, action: str, error: OSError) -> LakeError:
         return LakeError(
             thing, reason, "name another folder in `lake`, or let this user write there; `lakeproof check` looks"
         )
+    if error.errno == errno.ENOENT:
+        return LakeError(
+            thing, reason, "mount its folder again, or name one in `lake` that can be made; `lakeproof check` looks"
+        )
     return LakeError(thing, reason, "nothing was acknowledged; make room or mend the disk, then start again")
 
 

@@ -41,12 +41,22 @@ class ViewProof:
     positions: Mapping[str, Lsn] = field(default_factory=dict)
 
 
+NEVER_REFRESHED = ViewProof("blocked", "it was never refreshed")
+
+
+def was_refreshed(store: Store, view: str) -> bool:
+    """True unless a view has no cut, which can be said without a session; of a damaged cut the audit says what is wrong."""
+    with suppress(LakeError):
+        return newest_view_cut(store, view) is not None
+    return True
+
+
 def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewProof:
     """Compute the view anew at its cuts, and compare. `session` is the caller's own."""
     try:
         cut, settled = _newest(store, view.name)
         if cut is None:
-            return ViewProof("blocked", "it was never refreshed")
+            return NEVER_REFRESHED
         view = applied_view(store, view, cut)
         if not settled:
             return ViewProof("differs", "its table was written or moved since its newest cut; refresh it")

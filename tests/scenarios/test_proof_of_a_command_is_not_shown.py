@@ -116,7 +116,7 @@ def test_a_proof_by_a_command_is_shown_once(ticks: Ticks) -> None:
 
     shown, recorded = ticks.newest(CURRENT), read_record(_lake(ticks.config)).tables[ORDERS]
     assert shown.passed
-    assert shown.description == f"7 rows equal at 0/200; proved outside of Dagster, by {recorded.by}"
+    assert shown.description == f"7 rows equal at 0/200; proved by {recorded.by}"
     assert {"compared_at_lsn", "verified_at", "recorded_at", "recorded_by", "source_rows"} <= shown.metadata.keys()
     assert recorded.by.startswith("process ")
     assert (ticks.newest(HISTORY, HISTORY_CHECK).description or "").startswith(

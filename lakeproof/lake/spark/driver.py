@@ -68,6 +68,8 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # Lines of the JVM itself about modules that Spark asks for; nobody can act on them.
 _NOISE = ("WARNING: ", "Using Spark's default log4j profile", "Setting default log level", "To adjust logging level")
 _LINES_KEPT = 20
+# PySpark logs the trace of a refused query here, beside the error that becomes one line of lakeproof's.
+_OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _STDERR = 2
 # The setting and the variable that name the folder for shuffles and kept rows.
 SCRATCH, SCRATCH_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
@@ -184,6 +186,11 @@ def driver_started(memory: str, lines: Sequence[str]) -> None:
     _started.memory, _started.lines = memory, lines
     _started.oom_kills, _started.ended_here = _oom_kills(), False
     logging.getLogger().addFilter(_is_not_of_py4j)
+    # Imported here because it imports PySpark.
+    from pyspark.logger import PySparkLogger
+
+    for name in _OF_QUERIES:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

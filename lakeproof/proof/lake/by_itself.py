@@ -77,9 +77,12 @@ def prove_lake(
         if control.stop.requested:
             break
         # Imported here because it imports Spark.
-        from lakeproof.views.audit import audit_view
+        from lakeproof.views.audit import NEVER_REFRESHED, audit_view, was_refreshed
 
-        proof = audited[view] = audit_view(spark.get().newSession(), lake.store, views[view])
+        proof = NEVER_REFRESHED
+        if was_refreshed(lake.store, view):
+            proof = audit_view(spark.get().newSession(), lake.store, views[view])
+        audited[view] = proof
         control.report(_event(f"view {view}", proof.status, proof.reason))
     return LakeProof(int(cut.number), cut.position, histories, audited)
 

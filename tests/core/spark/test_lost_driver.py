@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from lakeproof.errors import TableError
 from lakeproof.lake.spark import driver as driver_module
@@ -191,3 +193,10 @@ def test_a_start_leaves_no_descriptor_open() -> None:
     assert list(lines) == ["hello"]
     # What an earlier test has left may be closed meanwhile.
     assert not {file.name for file in Path("/proc/self/fd").iterdir()} - before
+
+
+def test_a_refused_query_is_logged_by_nobody_else() -> None:
+    """PySpark would write the whole trace of Java's error to stderr, beside the line that a person reads."""
+    driver_started("1g", [])
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        assert not PySparkLogger.getLogger(name).isEnabledFor(logging.ERROR)

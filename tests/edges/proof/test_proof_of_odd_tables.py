@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from lakeproof.commands.bootstrap import bootstrap
 from lakeproof.commands.prove import prove
-from lakeproof.config.model import Config, TableConfig
+from lakeproof.config.model import Config, TableConfig, ViewConfig
 from lakeproof.events import Stop, silent
 from lakeproof.lake.delta.log import state as log_state
 from lakeproof.lake.delta.log.checkpoint import write_checkpoint
@@ -288,3 +288,20 @@ def test_a_checkpoint_that_lacks_a_file_is_found(
     # inside: another process has no state of the log in its memory
     monkeypatch.setattr(log_state, "_kept", log_state._Kept())
     assert wrong_in(proven(config, CHANGED)).keys() == {"items"}
+
+
+def test_a_view_that_was_never_refreshed_needs_no_session(database: Database, tmp_path: Path) -> None:
+    """A proof says so, and is not kept waiting by a JVM for it."""
+    config = lake_of(
+        database,
+        tmp_path,
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    (tmp_path / "v.sql").write_text("SELECT id FROM t", encoding="utf-8")
+    view = ViewConfig(name="v", sql_file=tmp_path / "v.sql", reads={"t": ("shop", table("t"))})
+    proof = proven(config.model_copy(update={"views": {"v": view}}))
+    assert proof.tables[table("t")].status == "equal"
+    assert proof.lake is not None
+    assert (proof.lake.views["v"].status, proof.lake.views["v"].reason) == ("blocked", "it was never refreshed")
