@@ -119,9 +119,9 @@ def _compacted(context: Context, source: str, cuts: list[CutReport]) -> Outcome:
     absent = absence(state)
     reports = describe_all(held, source, remedy_if_stuck(state.chain))
     standing = {**reports, **absent.tables}
-    # A person who has just copied a table is told what is missing, and not to copy it.
-    reasons = standing | {table: why for table, why in state.ahead.items() if table in standing}
-    waiting = [printable(f"{table}: {reason}") for table, reason in sorted(reasons.items())]
+    # Of a table that was copied just now the way out is no copy.
+    reasons = sorted((standing | {t: why for t, why in state.ahead.items() if t in standing}).items())
+    waiting = [printable(f"{table}: {reason}") for table, reason in reasons]
     waited_for = held.keys() - set_aside(state.source, held, state.chain)
     left = what_is_left(context.config, source) if context.stop.requested else None
     if left is not None:
@@ -271,7 +271,7 @@ def expect(context: Context, args: argparse.Namespace) -> Outcome:
     with context.spark_on_demand() as spark:
         report = step.expect(context.config, source, args.tables, spark, context.report)
     rows = [
-        (str(table), result.name, "yes" if result.passed else f"no: {result.shortfall}")
+        (str(table), result.name, "yes" if result.passed else printable(f"no: {result.shortfall}"))
         for table, results in report.tables.items()
         for result in results
     ]
@@ -341,11 +341,8 @@ def _repairs(proof: ProofReport) -> Iterator[str]:
         if repair is None:
             continue
         rows = "" if repair.rows_read is None else f", {counted(repair.rows_read, 'row')} read"
-        how = {
-            "keys": f"repaired by {counted(repair.keys or 0, 'key')}{rows}",
-            "whole": f"copied whole{rows}: {repair.reason}",
-            "none": f"not repaired: {repair.reason}",
-        }
+        by_keys, whole = f"repaired by {counted(repair.keys or 0, 'key')}{rows}", f"copied whole{rows}: {repair.reason}"
+        how = {"keys": by_keys, "whole": whole, "none": f"not repaired: {repair.reason}"}
         yield printable(f"{table}: {how[repair.how]}")
 
 

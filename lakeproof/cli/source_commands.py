@@ -136,7 +136,10 @@ def bootstrap(context: Context, args: argparse.Namespace) -> Outcome:
 
         due = recopy(context.config, source, datetime.now(timezone.utc))
         if not due.due:
-            later = [f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC" for table, when in due.paused.items()]
+            later = [
+                f"{table}: not before {when:%Y-%m-%d %H:%M:%S} UTC, since it was copied lately; with `--tables` at once"
+                for table, when in due.paused.items()
+            ]
             later += [f"{table}: it needs no copy: {why}" for table, why in due.waiting.items()]
             lines = [f"{source}: no table waits for a snapshot now", *later]
             return Outcome(DONE, due, "\n".join(printable(line) for line in lines))

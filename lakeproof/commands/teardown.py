@@ -85,7 +85,7 @@ def plan_teardown(config: Config, name: str) -> TeardownPlan:
     """
     source = config.source(name)
     with connect(source.dsn, "lakeproof teardown") as conn:
-        made, kept = _publications(conn, source)
+        own, kept = _publications(conn, source)
         state = read_slot(conn, source.slot)
         if state is not None:
             _check_ours(conn, state)
@@ -94,8 +94,8 @@ def plan_teardown(config: Config, name: str) -> TeardownPlan:
             None if state is None else state.name,
             None if state is None else state.active_pid,
             None if state is None else state.retained_bytes,
-            made,
-            tuple(not_owned(conn, made)),
+            own,
+            tuple(not_owned(conn, own)),
             kept,
         )
 
@@ -109,13 +109,13 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
     """
     source = config.source(name)
     with connect(source.dsn, "lakeproof teardown") as conn:
-        made, kept = _publications(conn, source)
-        others = not_owned(conn, made)
+        own, kept = _publications(conn, source)
+        others = not_owned(conn, own)
         released = _drop_slot(conn, source, end_drain=end_drain)
         if released is not None:
             message = f"slot {source.slot} is gone; {counted(released, 'byte')} of WAL released"
             report(Event("teardown.slot", message, {"source": name, "slot": source.slot, "released_bytes": released}))
-        owned = tuple(publication for publication in made if publication not in others)
+        owned = tuple(publication for publication in own if publication not in others)
         for publication in owned:
             with source_errors(f"publication {publication}"):
                 conn.execute(SQL("DROP PUBLICATION {}").format(Identifier(publication)))
@@ -135,8 +135,8 @@ def _publications(conn: Connection, source: SourceConfig) -> tuple[tuple[str, ..
     names = publications_of(conn, source)
     existing = read_publications(conn, names)
     check_follows(source, existing.values())
-    made = tuple(name for name in names if existing[name].ours)
-    return made, tuple(name for name in names if name not in made)
+    own = tuple(name for name in names if existing[name].ours)
+    return own, tuple(name for name in names if name not in own)
 
 
 def _drop_slot(conn: Connection, source: SourceConfig, *, end_drain: bool) -> int | None:

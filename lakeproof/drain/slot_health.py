@@ -24,6 +24,7 @@ from lakeproof.storage.times import time_of
 # The rate is measured over at least this time, if the chain is that old: checkpoints and backups come in waves.
 WINDOW_S = 300.0
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
+_BY_WAL = "max_slot_wal_keep_size"
 
 
 class Level(Enum):
@@ -116,7 +117,7 @@ def slot_health(
     reasons = [
         *_judge(HealthCause.RETAINED, slot.retained_bytes, limits.retained_warn_bytes, limits.retained_error_bytes),
         *_judge(HealthCause.UNREAD, unread_s, limits.unread_warn_s, limits.unread_error_s),
-        *_judge_left(left_s, limit, limits),
+        *_judge_left(None if _says_little(over_s, left_s, limit) else left_s, limit, limits),
     ]
     if slot.lost:
         reasons.append(HealthReason(HealthCause.INVALIDATED, Level.ERROR))
@@ -163,10 +164,15 @@ def _unread_s(slot: SlotState, chain: Chain | None, now: datetime) -> float | No
 def _left(slot: SlotState, rate: float | None, unread_s: float | None) -> tuple[float | None, str | None]:
     limits: list[tuple[float, str]] = []
     if slot.safe_wal_size is not None and rate:
-        limits.append((max(0, slot.safe_wal_size) / rate, "max_slot_wal_keep_size"))
+        limits.append((max(0, slot.safe_wal_size) / rate, _BY_WAL))
     if slot.idle_timeout_s and unread_s is not None:
         limits.append((max(0.0, slot.idle_timeout_s - unread_s), "idle_replication_slot_timeout"))
     return min(limits, default=(None, None))
+
+
+def _says_little(over_s: float | None, left_s: float | None, limit: str | None) -> bool:
+    """True if the landing is too young to judge a time that is so far ahead: a first copy's WAL is no rate."""
+    return limit == _BY_WAL and (over_s or 0.0) < WINDOW_S and (left_s or 0.0) > _HOUR_S
 
 
 def _judge(cause: HealthCause, value: float | None, warn: float, error: float) -> Iterator[HealthReason]:

@@ -74,7 +74,8 @@ class Expected:
         if unexpected is None:
             return "it is not met" if self.observed is None else f"it is not met: {self.observed} was observed"
         of_all = "" if every is None else f" of {every:,}"
-        return counted(int(unexpected), "unexpected value") + of_all
+        shown = f": {', '.join(self.values)}" if self.values else ""
+        return counted(int(unexpected), "unexpected value") + of_all + shown
 
 
 def evaluate(

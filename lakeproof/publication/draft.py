@@ -19,13 +19,14 @@ and nothing else is done (docs/decisions/0052-publications-by-configuration.md).
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from psycopg.sql import Composed, Identifier
 
 from lakeproof.config.model import SourceConfig
-from lakeproof.config.table_names import EVERY_SCHEMA
+from lakeproof.config.table_names import EVERY_SCHEMA, table_text
 from lakeproof.errors import ConfigError, SourceError
 from lakeproof.names import TableName
 from lakeproof.postgres.catalog import queries
@@ -57,6 +58,9 @@ from lakeproof.publication.wishes import (
 )
 from lakeproof.schema import describe_left_out
 from lakeproof.snapshot.paused import PausedTable
+
+# Of hundreds of tables a note names none.
+_NAMES_MAX = 20
 
 
 @dataclass(slots=True)
@@ -264,7 +268,8 @@ def _notes(
     if read_slot(conn, source.slot) is None:
         draft.notes.append(f"slot {source.slot} is made by `lakeproof bootstrap`, together with its snapshot")
     elif draft.added:
-        draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables …")
+        names = ",".join(map(table_text, draft.added)) if len(draft.added) <= _NAMES_MAX else "…"
+        draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables {shlex.quote(names)}")
     all_tables = rows(conn, queries.FOR_ALL_TABLES, about="publications")
     if all_tables:
         names = ", ".join(str(row["pubname"]) for row in all_tables)

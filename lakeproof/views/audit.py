@@ -45,7 +45,7 @@ NEVER_REFRESHED = ViewProof("blocked", "it was never refreshed")
 
 
 def was_refreshed(store: Store, view: str) -> bool:
-    """True unless a view has no cut, which can be said without a session; of a damaged cut the audit says what is wrong."""
+    """True unless a view has no cut, which needs no session; of a damaged cut the audit shows what is wrong."""
     with suppress(LakeError):
         return newest_view_cut(store, view) is not None
     return True

@@ -75,6 +75,20 @@ def test_the_rate_is_of_the_last_five_minutes_or_a_little_more(chain: Chain, lan
     assert health.wal_bytes_per_s == pytest.approx(bytes_since / (1001 - 100 * since), rel=0.01)
 
 
+@pytest.mark.parametrize(("over_s", "level"), [(50, Level.OK), (301, Level.WARN)])
+def test_a_young_landing_is_not_judged_by_its_first_copy(chain: Chain, over_s: float, level: Level) -> None:
+    """The WAL of a minute, with a copy in it, says nothing of a day ahead; within an hour it is worth a word at any age."""
+    limits, rate = HealthConfig(), 1_000_000 / over_s
+
+    def judged(left_s: float) -> Level:
+        slot = replace(SLOT, safe_wal_size=int(left_s * rate))
+        return slot_health(slot, END, chain, limits, later(over_s)).level
+
+    assert limits.left_warn_s > 7200
+    assert judged(limits.left_warn_s / 2) is level
+    assert judged(1800) is not Level.OK
+
+
 def test_without_a_limit_or_a_landing_nothing_is_made_up(chain: Chain) -> None:
     """Missing numbers are None."""
     assert slot_health(SLOT, END, chain, LIMITS, later(1000)).seconds_left is None
