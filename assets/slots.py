@@ -38,7 +38,6 @@ _DESCRIPTIONS = {
 def slot_asset(catalog: Catalog, source: SourceConfig) -> dg.AssetsDefinition:
     """Return the asset of one source's slot, with its check."""
     key = Layer.SLOTS.key(source.name)
-
     about = f"The position of slot {source.slot} on the server, and the WAL that it keeps there."
 
     @asset_step(
