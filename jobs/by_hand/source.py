@@ -160,7 +160,7 @@ def _teardown_job(source: SourceConfig) -> dg.JobDefinition:
     )
     def torn_down(context: dg.OpExecutionContext, config: TeardownRun, settings: Settings) -> None:
         if not is_confirmed(config, source.name):
-            plan = run_engine(lambda _stop: plan_teardown(settings.config(), source.name))
+            plan = run_engine(lambda _: plan_teardown(settings.config(), source.name, end_drain=config.end_drain))
             metadata = md.optional(
                 slot=plan.slot, wal_retained_bytes=plan.retained_bytes, read_by_process=plan.active_pid
             )

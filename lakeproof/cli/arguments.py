@@ -142,7 +142,7 @@ def _source_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     recover = _command(
         commands, "recover", "start a new incarnation after the slot was lost or the server was restored"
     )
-    teardown = _command(commands, "teardown", "drop the slot and the publication; the lake stays")
+    teardown = _command(commands, "teardown", "drop the slot, and the publications that apply made; the lake stays")
     for command in (plan, apply, pause, resume, bootstrap, drain, recover, teardown):
         _source(command)
     _tables(pause, "pause these")

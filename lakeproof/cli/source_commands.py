@@ -269,13 +269,13 @@ def drain(context: Context, args: argparse.Namespace) -> Outcome:
 
 
 def teardown(context: Context, args: argparse.Namespace) -> Outcome:
-    """Drop slot and publication, after a confirmation."""
+    """Drop the slot, and the publications that lakeproof made, after a confirmation."""
     source = context.source(args.source)
     from lakeproof.commands import teardown as step
 
     if args.dry_run:
-        plan = step.plan_teardown(context.config, source)
-        return Outcome(DIFFERS if plan.refused else DONE, plan, printable(f"{source}: would {plan.would}"))
+        plan = step.plan_teardown(context.config, source, end_drain=args.end_drain)
+        return Outcome(DONE if plan.is_whole else DIFFERS, plan, printable(f"{source}: would {plan.would}"))
     slot = context.config.sources[source].slot
     objects = f"slot {slot} of source {source}, and the publications that lakeproof made for it"
     if not args.yes and not _agreed(f"Drop {objects}? Later changes are not captured. [yes/no] "):

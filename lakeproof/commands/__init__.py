@@ -11,7 +11,7 @@ belong here, nor do arguments and output (`lakeproof.cli`).
     refresh.py     computes views, and replaces them      daily.py       tables at the end of days
     prove.py       compares the source with the lake      expect.py      Great Expectations of current tables
     status.py      how everything stands                  recover.py     a new incarnation after a gap
-    teardown.py    drops slot and publications
+    teardown.py    drops the slot, and publications of lakeproof's
 """
 
 __all__ = [

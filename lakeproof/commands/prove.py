@@ -8,7 +8,7 @@ from functools import partial
 from lakeproof.config.mistakes import table_hint
 from lakeproof.config.model import Config
 from lakeproof.config.view_graph import readers_of
-from lakeproof.errors import ConfigError, SourceError, TableError
+from lakeproof.errors import ConfigError, SourceError, StuckError, TableError
 from lakeproof.events import Event, RunControl, counted
 from lakeproof.lake.records.store import newest_cut
 from lakeproof.lake.spark.driver import at_work
@@ -96,10 +96,13 @@ def _copy_together(config: Config, name: str, tables: Sequence[TableName], repai
         repair.copied(copy_tables(config, name, tables, control.report, control.stop))
     except SnapshotIncompleteError as error:
         repair.copied(error.report)
+    except StuckError:
+        raise
     except (ConfigError, SourceError, TableError) as error:
         if len(tables) == 1:
             repair.refused(tables[0], str(error))
-        for table in tables if len(tables) > 1 else ():
+            return
+        for table in tables:
             _copy_together(config, name, [table], repair, control)
 
 

@@ -56,20 +56,21 @@ class TeardownPlan:
     kept: tuple[str, ...] = ()
 
     @property
-    def refused(self) -> list[str]:
-        """Return why it could not be done as a whole."""
-        reasons = [f"process {self.active_pid} reads the slot"] if self.active_pid is not None else []
-        return reasons + [f"this role does not own publication {name}" for name in self.not_owned]
+    def is_whole(self) -> bool:
+        """True if all of it would be done: nobody reads the slot, and the role may drop each publication."""
+        return self.active_pid is None and not self.not_owned
 
     @property
     def would(self) -> str:
         """Return what would be done, in words."""
         things = [f"slot {self.slot}"] if self.slot is not None else []
-        things += [f"publication {name}" for name in self.publications]
+        things += [f"publication {name}" for name in self.publications if name not in self.not_owned]
         text = f"drop {' and '.join(things)}" if things else "drop nothing, since there is nothing of lakeproof's"
-        if self.refused:
-            text += f", and would be refused: {'; '.join(self.refused)}"
-        return f"{text}; {kept_in_words(self.kept)}" if self.kept else text
+        if self.active_pid is not None:
+            text += f", and would be refused: process {self.active_pid} reads the slot"
+        left = [f"publication {name} stays for its owner to drop, which this role is not" for name in self.not_owned]
+        left += [kept_in_words(self.kept)] if self.kept else []
+        return "; ".join([text, *left])
 
 
 def kept_in_words(names: Sequence[str]) -> str:
@@ -78,8 +79,10 @@ def kept_in_words(names: Sequence[str]) -> str:
     return f"publication {', '.join(names)} stays, since lakeproof did not make it (if nobody else reads it: {drop})"
 
 
-def plan_teardown(config: Config, name: str) -> TeardownPlan:
+def plan_teardown(config: Config, name: str, *, end_drain: bool = False) -> TeardownPlan:
     """Return what `teardown` would drop for the source `name`; nothing is changed.
+
+    With `end_drain` nobody is called the slot's reader.
 
     Raises SourceError for a foreign slot, or a publication of another source.
     """
@@ -92,7 +95,7 @@ def plan_teardown(config: Config, name: str) -> TeardownPlan:
         return TeardownPlan(
             name,
             None if state is None else state.name,
-            None if state is None else state.active_pid,
+            None if state is None or end_drain else state.active_pid,
             None if state is None else state.retained_bytes,
             own,
             tuple(not_owned(conn, own)),

@@ -24,7 +24,6 @@ from lakeproof.storage.times import time_of
 # The rate is measured over at least this time, if the chain is that old: checkpoints and backups come in waves.
 WINDOW_S = 300.0
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
-_BY_WAL = "max_slot_wal_keep_size"
 
 
 class Level(Enum):
@@ -113,11 +112,11 @@ def slot_health(
     now = datetime.now(timezone.utc) if now is None else now
     rate, over_s = _rate(chain, end_of_wal, now)
     unread_s = _unread_s(slot, chain, now)
-    left_s, limit = _left(slot, rate, unread_s)
+    left_s, limit = _left(slot, rate, over_s, unread_s)
     reasons = [
         *_judge(HealthCause.RETAINED, slot.retained_bytes, limits.retained_warn_bytes, limits.retained_error_bytes),
         *_judge(HealthCause.UNREAD, unread_s, limits.unread_warn_s, limits.unread_error_s),
-        *_judge_left(None if _says_little(over_s, left_s, limit) else left_s, limit, limits),
+        *_judge_left(left_s, limit, limits),
     ]
     if slot.lost:
         reasons.append(HealthReason(HealthCause.INVALIDATED, Level.ERROR))
@@ -161,18 +160,18 @@ def _unread_s(slot: SlotState, chain: Chain | None, now: datetime) -> float | No
     return None if chain is None else max(0.0, _age_s(chain, chain.newest.number, now))
 
 
-def _left(slot: SlotState, rate: float | None, unread_s: float | None) -> tuple[float | None, str | None]:
+def _left(
+    slot: SlotState, rate: float | None, over_s: float | None, unread_s: float | None
+) -> tuple[float | None, str | None]:
     limits: list[tuple[float, str]] = []
     if slot.safe_wal_size is not None and rate:
-        limits.append((max(0, slot.safe_wal_size) / rate, _BY_WAL))
+        left_s = max(0, slot.safe_wal_size) / rate
+        # The WAL of a young landing's first copy is no rate for a time far ahead.
+        if (over_s or 0.0) >= WINDOW_S or left_s <= _HOUR_S:
+            limits.append((left_s, "max_slot_wal_keep_size"))
     if slot.idle_timeout_s and unread_s is not None:
         limits.append((max(0.0, slot.idle_timeout_s - unread_s), "idle_replication_slot_timeout"))
     return min(limits, default=(None, None))
-
-
-def _says_little(over_s: float | None, left_s: float | None, limit: str | None) -> bool:
-    """True if the landing is too young to judge a time that is so far ahead: a first copy's WAL is no rate."""
-    return limit == _BY_WAL and (over_s or 0.0) < WINDOW_S and (left_s or 0.0) > _HOUR_S
 
 
 def _judge(cause: HealthCause, value: float | None, warn: float, error: float) -> Iterator[HealthReason]:

@@ -55,7 +55,7 @@ def begin_view_cycle(store: Store, view: str, newest: ViewCut | None, lock: View
     """
     path = view_path(store, view)
     durable = NO_VERSION if newest is None or newest_version(path) < newest.delta_version else newest.delta_version
-    clean_log(path, durable, lambda commit: commit_number(commit, app_id(view), "number") is not None)
+    clean_log(path, durable, lambda commit: commit_number(commit, app_id(view), "number") is not None, lock.check)
     before = newest_version(path)
     number = lock.next_number(_newest_in_log(path, view, newest, before))
     return ViewCycle(store, lock, path, number, before, durable)

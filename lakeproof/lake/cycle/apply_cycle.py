@@ -51,7 +51,7 @@ from lakeproof.lake.rows.memory import fit_table, refuse_too_large
 from lakeproof.lake.spark.failures import concerns_all
 from lakeproof.lake.spark_on_demand import NoSparkError, SparkOnDemand
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.segments.reader import Slice, slices, verified
+from lakeproof.landing.segments.reader import Slice, slices, verified, verify_file
 from lakeproof.lsn import Lsn
 from lakeproof.names import Layer, TableName
 from lakeproof.snapshot.copy.keyed_copy import read_copy
@@ -266,9 +266,11 @@ def _write_verified(spark: SparkOnDemand, task: TableTask) -> TableResult:
     own = _with_room(spark, task)
     if isinstance(task.work, SchemaChange):
         return _reshape(own, task, task.work)
-    pieces = verified(task.pieces)
-    if task.entry is None:
-        task = replace(task, files=pieces)
+    task = replace(task, files=verified(task.files))
+    if task.entry is not None:
+        # Those after the copy's point, which may be earlier than the cycle's start.
+        for piece in task.pieces:
+            verify_file(task.chain, piece.file)
     try:
         return write_here(own, task)
     except Unsupported as error:

@@ -235,7 +235,6 @@ class PendingCommit:
         except AlreadyExistsError:
             # It belongs to another commit, that was taken back; without a checksum the version is right, too.
             self.table.delete(name)
-            return
         settings = state.metadata.get("configuration") or {}
         if state.version and state.version % int(settings.get("delta.checkpointInterval", CHECKPOINT_INTERVAL)) == 0:
             write_checkpoint(self.table, state)

@@ -263,8 +263,8 @@ def _reason(cause: HeldCause, detail: Mapping[str, str], differences: tuple[Diff
 
 
 _UNDER_ITS_NEW_NAME = (
-    "what the lake has of it is kept; {root} is another table of the lake: where the configuration's `tables` has the old"
-    f" name, write the new one, then {{snapshot_of_root}} ({_MANUAL})"
+    "what the lake has of it is kept; to follow it under its new name, have {root} in the configuration's `tables`, and"
+    f" {{snapshot_of_root}}; to follow another table under this name, publish that, and {{snapshot}} ({_MANUAL})"
 )
 
 

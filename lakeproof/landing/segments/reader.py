@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _READ_BYTES = 1 << 20
-# The most bytes of a table's files that are kept after they were read to be verified.
-KEPT_BYTES_MAX = 8 << 20
+# The most bytes of one table's files that are kept after they were read to be verified; `compaction.threads` at a time.
+VERIFIED_BYTES_MAX = 8 << 20
 _OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates", "before": "befores"}
 _REMEDY = f"restore the file from a backup, or {BEGIN_AGAIN}"
 
@@ -101,10 +101,10 @@ def verify_file(chain: Chain, file: SegmentFile | LogicalMessageFile) -> None:
 def verified(pieces: Sequence[Slice]) -> list[Slice]:
     """Return the slices of one table after their files were compared with the manifests; raises LakeError as `verify_file`.
 
-    Small files are read this once, and keep their bytes, `KEPT_BYTES_MAX` in all: on an object store each opening is a
-    request.
+    Small files are read this once, and keep their bytes, `VERIFIED_BYTES_MAX` of a table: on an object store each opening
+    is a request.
     """
-    result, left = list[Slice](), KEPT_BYTES_MAX
+    result, left = list[Slice](), VERIFIED_BYTES_MAX
     for piece in pieces:
         file, key = piece.file, _key(piece.chain, piece.file)
         if file.bytes > left:

@@ -133,7 +133,7 @@ def _record(lease: Lease, intent: Intent, changes: Iterable[RecordedChange]) -> 
     lake = lease.lake
     path, app = lake.url(lake.paths.schema_history), _app_id(lake)
     lease.check()
-    cleaned = clean_log(path, recorded_before(lake, intent), lambda commit: app in commit.txns)
+    cleaned = clean_log(path, recorded_before(lake, intent), lambda commit: app in commit.txns, lease.check)
     of_cycle = (int(intent.number), int(intent.incarnation), str(intent.end_lsn), intent.created_at)
     rows_of_changes = [(*of_cycle, str(c.table), c.detail, c.done, c.schema_id) for c in changes]
     if rows_of_changes:

@@ -262,7 +262,8 @@ def find_commit(path: str, version: int, is_ours: Callable[[DeltaCommit], bool])
     """Return our commit after `version` and the version before it; None and the newest version if it was not made.
 
     The version comes first. Commits that change no data are passed over. Raises ForeignCommitError at anybody else's
-    commit that does, LogGapError when the log has a gap, or ends before `version`.
+    commit that does, LogGapError when the log has a gap, or ends before `version`: if this process has seen it end there,
+    whoever reads the version's own commit raises that.
     """
     before = version
     while (commit := read_commit(path, before + 1)) is not None:
