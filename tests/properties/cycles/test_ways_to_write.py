@@ -24,7 +24,7 @@ from lakeproof.lake.delta import apply as spark_commit
 from lakeproof.lake.delta.apply import CommitRequest, apply_change
 from lakeproof.lake.delta.committer import CommitInfo
 from lakeproof.lake.delta.log.cleaned import clean_log
-from lakeproof.lake.delta.log.commits import newest_version
+from lakeproof.lake.delta.log.commits import ForeignCommitError, newest_version
 from lakeproof.lake.delta.log.protocol import NOT_PORTABLE, TableSpec, reader_features
 from lakeproof.lake.rows.change import DriftedError, NetChange, Removed
 from tests.properties.cycles.apply_model import COMPOSITE, KINDS, SEED, Batch, Kind, Table, V, Way
@@ -278,14 +278,14 @@ def test_of_two_writers_of_one_cycle_the_loser_stops(spark: SparkSession, tmp_pa
 
 @pytest.mark.parametrize("way", [FEW, LINK])
 def test_rows_of_a_stranger_end_the_work(spark: SparkSession, tmp_path: Path, way: Way) -> None:
-    """An append between scan and commit: ours is not made, and no try passes over it."""
+    """An append between scan and commit: ours is not made, its writer is named at once, and no try passes over it."""
     table = make_table(spark, tmp_path, way)
     batch = Batch([(1,)], [])
     held = Held(table, batch, tmp_path / "flag")
     # In its own session: in the held one a commit would carry the held one's number.
     stranger = Table(spark.newSession(), table.path, table.kind, MANY, table.rng)
     stranger.frame([(77, "stranger")]).write.format("delta").mode("append").save(table.path)
-    assert isinstance(held.go_on(), TransientError)
+    assert isinstance(held.go_on(), ForeignCommitError)
     with pytest.raises(LakeError, match="someone else"):
         table.send(batch)
 
