@@ -25,6 +25,7 @@ from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.reader import slices
 from lakeproof.lsn import Lsn
 from lakeproof.names import Incarnation, TableName
+from lakeproof.proof.run import ProofRequest
 from lakeproof.storage.source_lake import SourceLake
 from tests.support.servers.fix_postgres import Database
 from tests.support.spark.spark_steps import TABLES_ALONE
@@ -88,6 +89,39 @@ def test_a_damaged_file_holds_its_table_and_another_copy_brings_it(  # noqa: PLR
     assert not done.held
     assert prove(config, "shop", None, no_spark, request=TABLES_ALONE).equal
     assert _rows(config, "items") == rows
+
+
+def test_own_changes_before_a_copy_are_verified_too(
+    database: Database, no_spark: SparkOnDemand, tmp_path: Path
+) -> None:
+    """The copy corrects current alone, so a flipped bit would be in history for good; the copy enters without them."""
+    database.execute("CREATE TABLE items (id int PRIMARY KEY, v text)", "CREATE PUBLICATION pub FOR TABLE items")
+    database.execute("INSERT INTO items VALUES (1, 'copied')")
+    config = Config(
+        path=tmp_path / "w.yaml", lake=str(tmp_path / "lake"), sources={"shop": database.source(buckets=16)}
+    )
+    bootstrap(config, "shop")
+    compact(config, "shop", no_spark, silent, Stop())
+    database.execute("INSERT INTO items SELECT n, repeat(md5(n::text), 9) FROM generate_series(2, 60) n")
+    drain(config, "shop", Until.caught_up())
+    lake, table = SourceLake.open(config.lake, "shop"), TableName("public", "items")
+    chain = Chain.open(lake, Incarnation(1))
+    [landed] = [piece.url for piece in slices(chain, Lsn.ZERO, chain.end, table)]
+    whole = Path(landed).read_bytes()
+    Path(landed).write_bytes(whole[:600] + bytes([whole[600] ^ 1]) + whole[601:])
+
+    bootstrap(config, "shop", [table])
+    drain(config, "shop", Until.caught_up())
+    done = compact(config, "shop", no_spark, silent, Stop())
+    reasons = [held.reason for cut in done for held in cut.held.values()]
+    assert any("its checksum is not the one its manifest says" in reason for reason in reasons), reasons
+    if done[-1].held:
+        bootstrap(config, "shop", [table])
+        drain(config, "shop", Until.caught_up())
+        compact(config, "shop", no_spark, silent, Stop())
+    proof = prove(config, "shop", None, no_spark, request=ProofRequest(history=True))
+    assert proof.equal
+    assert len(_rows(config, "items")) == 60
 
 
 def _rows(config: Config, table: str) -> set[tuple[int, str]]:
