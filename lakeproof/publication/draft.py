@@ -268,8 +268,8 @@ def _notes(
     if read_slot(conn, source.slot) is None:
         draft.notes.append(f"slot {source.slot} is made by `lakeproof bootstrap`, together with its snapshot")
     elif draft.added:
-        names = ",".join(map(table_text, draft.added)) if len(draft.added) <= _NAMES_MAX else "…"
-        draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables {shlex.quote(names)}")
+        names = shlex.quote(",".join(map(table_text, draft.added))) if len(draft.added) <= _NAMES_MAX else "…"
+        draft.notes.append(f"then copy what is new: lakeproof bootstrap {source.name} --tables {names}")
     all_tables = rows(conn, queries.FOR_ALL_TABLES, about="publications")
     if all_tables:
         names = ", ".join(str(row["pubname"]) for row in all_tables)

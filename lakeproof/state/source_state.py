@@ -96,15 +96,11 @@ class SourceState:
     @property
     def ahead(self) -> dict[TableName, str]:
         """The tables whose copy is ahead of the landing, each with a sentence: no compaction takes it before a drain."""
-        return (
-            {}
-            if self.chain is None
-            else {
-                table: copy_ahead(self.lake.source, copy.consistent_point, self.chain.end)
-                for table, copy in self.pending.items()
-                if copy.consistent_point > self.chain.end
-            }
-        )
+        if self.chain is None:
+            return {}
+        name, end = self.lake.source, self.chain.end
+        points = {table: copy.consistent_point for table, copy in self.pending.items()}
+        return {table: copy_ahead(name, point, end) for table, point in points.items() if point > end}
 
     @_Once
     def snapshot(self) -> SnapshotStatus | None:

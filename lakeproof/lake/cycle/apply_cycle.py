@@ -267,9 +267,10 @@ def _write_verified(spark: SparkOnDemand, task: TableTask) -> TableResult:
     if isinstance(task.work, SchemaChange):
         return _reshape(own, task, task.work)
     task = replace(task, files=verified(task.files))
-    if task.entry is not None:
-        # Those after the copy's point, which may be earlier than the cycle's start.
-        for piece in task.pieces:
+    compared = {piece.file.path for piece in task.files}
+    # A copy's point may be earlier than the cycle's start.
+    for piece in task.pieces:
+        if piece.file.path not in compared:
             verify_file(task.chain, piece.file)
     try:
         return write_here(own, task)
