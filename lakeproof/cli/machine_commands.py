@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lakeproof.cli.context import Context
@@ -23,7 +24,7 @@ from lakeproof.events import Event, counted
 _SHOWN_MAX = 3
 _HEADING = re.compile(r"(#{1,6}) (.+)")
 _FENCE = "```"
-_LINK = re.compile(r"\[([^\]]+)\]\([^)\s]+\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,9 @@ def pages_folder() -> Path:
 def sections() -> list[Section]:
     """Return every section of every page, the page itself first."""
     pages = sorted(pages_folder().glob("*.md"))
-    return [section for page in pages for section in _sections(page.read_text(encoding="utf-8"))]
+    every = [section for page in pages for section in _sections(page.read_text(encoding="utf-8"))]
+    topics = {_anchor(section.heading): section.topic for section in every}
+    return [replace(section, text=_LINK.sub(partial(_as_text, topics), section.text)) for section in every]
 
 
 def matching(words: Sequence[str]) -> list[Section]:
@@ -145,4 +148,15 @@ def _sections(text: str) -> Iterator[Section]:
     for position, (number, level, heading) in enumerate(headings):
         later = (other for other, depth, _ in headings[position + 1 :] if depth <= level)
         body = "\n".join(lines[number : next(later, len(lines))]).strip()
-        yield Section(title, heading, _LINK.sub(r"\1", body))
+        yield Section(title, heading, body)
+
+
+def _anchor(heading: str) -> str:
+    """Return the part of a link that names a heading."""
+    return "".join(c for c in heading.lower() if c.isalnum() or c in " -_").replace(" ", "-")
+
+
+def _as_text(topics: Mapping[str, str], link: re.Match[str]) -> str:
+    """Return a link's text, with the command that shows the section that it leads to."""
+    text, (page, _, anchor) = link[1], link[2].partition("#")
+    return f"{text} [lakeproof help {topics[anchor]}]" if anchor in topics and "/" not in page else text

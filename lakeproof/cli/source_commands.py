@@ -345,11 +345,17 @@ def _check_page(name: str, report: CheckReport) -> str:
         ]
         first = "published table" if report.publications else "table, once it is published"
         lines += ["", format_table((first, *_CHECK_HEADINGS), rows)]
+        filtered = [table for table in report.tables if table.row_filter is not None]
+        lines += [printable(f"{table.name}: only rows with {table.row_filter}") for table in filtered]
     return "\n".join(lines)
 
 
 def _findings(findings: Iterable[Finding]) -> list[str]:
-    return [printable(f"  {f.severity.value:<8} {f.thing}: {f.reason}; {f.remedy}") for f in findings]
+    """Return a line for each finding; things with the same reason and remedy share one."""
+    things: dict[tuple[str, str], list[str]] = {}
+    for f in findings:
+        things.setdefault((f.severity.value, f"{f.reason}; {f.remedy}"), []).append(f.thing)
+    return [printable(f"  {kind:<8} {listed(names, 5)}: {text}") for (kind, text), names in things.items()]
 
 
 def _lake_page(lake: LakeCheck) -> str:

@@ -29,7 +29,7 @@ class TableSummary:
     """A table as it is or would be published, and kept (`PublishedTable.kept`): by its `key`, or as a bag if that is empty.
 
     `pages` is its size now, with values stored out of line; `left_out` are the columns that the publication does not send;
-    `changes` are the rows written since the server's statistics began.
+    `changes` are the rows written since the server's statistics began; `row_filter` is the publication's, as SQL.
     """
 
     name: TableName
@@ -42,6 +42,7 @@ class TableSummary:
     kept: str
     left_out: tuple[LeftOutColumn, ...] = ()
     changes: int = 0
+    row_filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def _summary(table: PublishedTable, changes: int) -> TableSummary:
         kept=table.kept,
         left_out=table.left_out,
         changes=changes,
+        row_filter=table.row_filter,
     )
 
 

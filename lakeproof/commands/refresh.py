@@ -7,7 +7,7 @@ Applying is a refresh by another definition, under the same lock: a killed one l
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lakeproof.config.model import Config, ViewConfig
 from lakeproof.errors import ConfigError, LakeError
-from lakeproof.events import Event, Report, counted, silent
+from lakeproof.events import Event, Report, counted, listed, silent
 from lakeproof.lake.records.views.cuts import (
     ViewCut,
     newest_view_cut,
@@ -94,6 +94,7 @@ def refresh(
     """
     store = open_store(config.location)
     with one_refresh(store) as lock:
+        _report_begin(report, chosen_views(config, view))
         return refresh_under(Round(lock, int(newest_view_cut_number(store)) + 1), config, view, spark, report)
 
 
@@ -124,6 +125,7 @@ def preview(config: Config, view: str, spark: AnySpark, report: Report = silent,
     on_demand = SparkOnDemand.of(spark)
     with at_work(on_demand, config.location):
         cut, session = _newest(store, file), on_demand.get().newSession()
+        _report_begin(report, [view])
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, file, session, store)
             staged, rows = preview_view(session, store, file, inputs, cut, samples)
@@ -163,6 +165,7 @@ def apply_preview(
             return ReplaceReport(view, "nothing", cut=cut.number, delta_version=cut.delta_version, sources=cut.sources)
         chosen = _to_apply(file, staged_preview, name)
         session = on_demand.get().newSession()
+        _report_begin(report, [view])
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, file, session, store)
             moved = _why_moved(chosen, cut, inputs)
@@ -206,6 +209,7 @@ def take_back(config: Config, view: str, spark: AnySpark, report: Report = silen
             raise ConfigError(f"view {view}", reason, f"edit {file.sql_file.name}, then run `lakeproof replace {view}`")
         before = with_definition(file, read_definition(store, view, cut.replaced_sha256))
         session = on_demand.get().newSession()
+        _report_begin(report, [view])
         with _readable(session, store, view):
             inputs = inputs_at_newest(config, before, session, store)
             applied = refresh_view(session, store, before, with_fields(inputs, replaces=True, takes_back=True), lock)
@@ -213,6 +217,12 @@ def take_back(config: Config, view: str, spark: AnySpark, report: Report = silen
     done = _committed(applied, "taken_back")
     report(_event(done, "taken back: "))
     return done
+
+
+def _report_begin(report: Report, views: Sequence[str]) -> None:
+    """Report that views are computed now: minutes may pass before the first result."""
+    if views:
+        report(Event("view.begin", f"computing {counted(len(views), 'view')}: {listed(views)}", {"views": list(views)}))
 
 
 def _newest(store: Store, view: ViewConfig) -> ViewCut:

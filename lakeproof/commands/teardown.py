@@ -125,9 +125,10 @@ def teardown(config: Config, name: str, report: Report = silent, *, end_drain: b
             report(Event("teardown.publication", f"publication {publication} is gone", {"source": name}))
         if others:
             drop = ", ".join(map(as_identifier, others))
+            stays = f"; {kept_in_words(kept)}" if kept else ""
             raise SourceError(
                 f"publication {others[0]}",
-                f"role {role_name(conn)} does not own it, so it may not drop it; the slot is gone",
+                f"role {role_name(conn)} does not own it, so it may not drop it; the slot is gone{stays}",
                 f"let the owner run DROP PUBLICATION {drop}",
             )
     return TeardownReport(name, None if released is None else source.slot, released, owned, kept)

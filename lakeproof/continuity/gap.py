@@ -67,7 +67,7 @@ def compare(
             f"slot {source.slot}",
             f"it does not exist; the landing ends at {chain.end}, the server's WAL at {server.current_lsn}: the changes"
             " between them are lost",
-            RECOVER,
+            f"{RECOVER}; if it was torn down for good, take the source out of the configuration",
         )
     problem = slot_problem(slot, server.database)
     if problem is not None and slot.lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,14 @@ def test_a_topic_is_a_heading_or_some_of_its_words(capsys: pytest.CaptureFixture
     assert "the-slot-is-lost" in capsys.readouterr().out
     assert main(["help"]) == 0
     assert topic("Running it") in capsys.readouterr().out
+
+
+def test_a_link_becomes_the_command_that_shows_its_section() -> None:
+    """A terminal has no links."""
+    commands = {name for section in sections() for name in re.findall(r"\[lakeproof help ([^\]]+)\]", section.text)}
+    assert {"without-a-network", "a-location-of-1-000-tables"} <= commands
+    assert "](#" not in "".join(section.text for section in sections())
+    assert [name for name in sorted(commands) if not matching([name])] == []
 
 
 def test_no_heading_is_taken_from_a_block_of_code() -> None:
