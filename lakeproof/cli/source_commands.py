@@ -352,10 +352,17 @@ def _check_page(name: str, report: CheckReport) -> str:
 
 def _findings(findings: Iterable[Finding]) -> list[str]:
     """Return a line for each finding; things with the same reason and remedy share one."""
-    things: dict[tuple[str, str], list[str]] = {}
-    for f in findings:
-        things.setdefault((f.severity.value, f"{f.reason}; {f.remedy}"), []).append(f.thing)
-    return [printable(f"  {kind:<8} {listed(names, 5)}: {text}") for (kind, text), names in things.items()]
+    shared: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        shared.setdefault((finding.severity.value, f"{finding.reason}; {finding.remedy}"), []).append(finding)
+    return [printable(f"  {kind:<8} {_things(alike)}: {text}") for (kind, text), alike in shared.items()]
+
+
+def _things(alike: Sequence[Finding]) -> str:
+    tables = [finding.table for finding in alike if finding.table is not None]
+    if 1 < len(tables) == len(alike):
+        return f"tables {listed(tables, 5)}"
+    return listed([finding.thing for finding in alike], 5)
 
 
 def _lake_page(lake: LakeCheck) -> str:

@@ -5,6 +5,7 @@ Of such a table PostgreSQL's view of publications has NULL for the columns, whic
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def test_check_and_copy_refuse_it(place: Place) -> None:
     for command in ("check", "bootstrap"):
         status, text = place.run(command)
         assert status == 1, text
-        for table in ("g", "z"):
-            assert f"public.{table}: it has no published column" in text
+        refused = "\n".join(line for line in text.splitlines() if ": it has no published column" in line)
+        assert {"public.g", "public.z"} <= set(re.findall(r"public\.[a-z]+", refused))
     assert place.run("drain", "shop", "--once")[0] == 0
     place.run("compact")
     assert place.run("prove", "shop", "--tables", "public.items")[0] == 0

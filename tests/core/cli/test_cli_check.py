@@ -52,5 +52,5 @@ def test_tables_with_one_fault_share_a_line_and_a_filter_is_shown(tmp_path: Path
     report = step.CheckReport("shop", SERVER, None, ("pub",), (filtered,), (*refused, note("slot s", "x", "y")))
     text = source_commands.checked(load(file), {"shop": report}).text
     assert text.count(grant) == 1
-    assert "table shop.t0, table shop.t1, table shop.t2, table shop.t3, table shop.t4 and 2 more: role" in text
+    assert "tables shop.t0, shop.t1, shop.t2, shop.t3, shop.t4 and 2 more: role" in text
     assert "shop.orders: only rows with (total > 0)" in text
