@@ -86,9 +86,9 @@ def slot_drain_sensor(
         default_status=dg.DefaultSensorStatus(start),
         description=(
             f"Keeps one drain of slot {source.slot} running. It asks the server about the slot, the lake's locks about "
-            "processes, and then reads Dagster's runs, so it also recovers from runs that died without a word. It updates "
-            "the slot's check when the result changes, and when the server has been unreachable for a minute; and it "
-            "reports proofs that were made outside of Dagster."
+            "processes, and then reads Dagster's runs, so it also recovers from runs that died without a word. It "
+            "reports the slot's check at its first look, when the result changes, and when the server has been unreachable "
+            "for a minute; and it reports proofs that were made outside of Dagster."
         ),
     )
     def slot_drain_sensor(context: dg.SensorEvaluationContext, settings: Settings) -> dg.SensorResult:
@@ -102,7 +102,8 @@ def slot_drain_sensor(
             health = slot_check_result(source, str(error))
         else:
             health = slot_check_result(source, slot)
-            level = slot_check.OK if health.passed or not slot.has_landing else health.severity.value
+            seen = slot_check.OK if health.passed else health.severity.value
+            level = seen if slot.has_landing else before.check.level
             decision = job.look(context, settings, _place(source, slot), now)
             reason = decision.reason
         is_due, check = slot_check.decide_report(before.check, level, now)

@@ -1,7 +1,7 @@
 """Decides when the slot drain sensor reports the result of its slot's check again.
 
-The slot's own job runs every 15 minutes, the sensor every 15 s. So the sensor reports changes only: an event costs some 9 KB
-in Dagster's database and is kept, a reading of the slot costs nothing.
+The slot's own job runs every 15 minutes, the sensor every 15 s. So the sensor reports its first look and changes: an event
+costs some 9 KB in Dagster's database and is kept, a reading of the slot costs nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,16 @@ UNREACHABLE = "unreachable"
 
 @dataclass(frozen=True, slots=True)
 class LastReport:
-    """The last reported level, its time, and the start of an outage."""
+    """The last reported level (empty before the first), its time, and the start of an outage."""
 
-    level: str = OK
+    level: str = ""
     reported_at: float = 0.0
     unreachable_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCursor:
-    """State that one tick passes to the next: the slot's check, and the recorded time up to which Dagster has all proofs.
-
-    `state` is for people alone, beside the ticks.
-    """
+    """State that a tick passes on: the slot's check, the recorded time up to which Dagster has all proofs; `state` is shown."""
 
     state: str = ""
     check: LastReport = field(default_factory=LastReport)
