@@ -1,7 +1,7 @@
 """Decides when the slot drain sensor reports the result of its slot's check again.
 
-The slot's own job runs every 15 minutes, the sensor every 15 s. So the sensor reports its first look and changes: an event
-costs some 9 KB in Dagster's database and is kept, a reading of the slot costs nothing.
+The slot's own job runs every 15 minutes, the sensor every 15 s. So the sensor reports its first look and changes: an
+event costs some 9 KB in Dagster's database and is kept, a reading of the slot costs nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class LastReport:
 
 @dataclass(frozen=True, slots=True)
 class SlotCursor:
-    """State that a tick passes on: the slot's check, the recorded time up to which Dagster has all proofs; `state` is shown."""
+    """State that a tick passes on: the slot's check, and the recorded time up to which Dagster has all proofs."""
 
-    state: str = ""
+    state: str = ""  # for people alone
     check: LastReport = field(default_factory=LastReport)
     proof: str = ""
 
