@@ -19,7 +19,9 @@ commit with rows that the server has between A and E is missing in the landing. 
 is all that is needed: no landed file is read, and a damaged one does no harm here.
 
 A landing that was read with other publications has other commits with rows. So the stream is opened with those that the
-chain's records name, from where it was read with these on; if one of them is gone, the server can't send the same any more.
+chain's records name, from where it was read with these on. If one of them is gone or younger, the server can't send the same
+any more, and what it sends of each of the rest is compared: a commit too many is another history all the same, and so is the
+newest landed one, if it is missing and all of its segment's tables are in that publication alone.
 
 A difference is noted beside the chain (`lakeproof.landing.stuck`), for whoever can't read the stream: `status` asks no slot.
 
@@ -29,16 +31,17 @@ detects it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakeproof.config.model import SourceConfig
 from lakeproof.continuity.gap import check_no_gap
 from lakeproof.errors import DefiniteError, SourceError, TransientError
 from lakeproof.events import Stop
-from lakeproof.landing.catalog_history import publications_read
+from lakeproof.landing.catalog_history import newest_catalog, publications_read
 from lakeproof.landing.chain import Chain
-from lakeproof.landing.segments.manifest import LandedCommit
+from lakeproof.landing.segments.manifest import LandedCommit, Manifest
 from lakeproof.landing.stuck import note_stuck
 from lakeproof.lsn import Lsn
 from lakeproof.names import Xid
@@ -89,23 +92,32 @@ def check_same_history(
     if first is None:
         return None
     names, first = publications_read(chain, first)
-    if first >= chain.end or not names.issubset(publications):
+    if first >= chain.end:
         return None
-    with open_stream([name for name in publications if name in names], first) as stream:
-        # The slot's last reader may have moved it meanwhile.
-        chain.refresh()
-        now = confirmed_now()
-        if now is None or now >= chain.end:
-            return None
-        read_now, first = publications_read(chain, max(first, now))
-        if read_now != names:
-            reason = "another drain has read on with others meanwhile"
-            raise TransientError(f"publications of {chain.lake.source}", reason, "start again")
-        try:
-            return compare_history(chain, first, stream, stop)
-        except SourceError:
-            # A publication is younger than this piece of the past: the server can't send it under that name.
-            return None
+
+    def compared(chosen: Sequence[str], first: Lsn) -> int | None:
+        with open_stream(chosen, first) as stream:
+            # The slot's last reader may have moved it meanwhile.
+            chain.refresh()
+            now = confirmed_now()
+            if now is None or now >= chain.end:
+                return None
+            read_now, first = publications_read(chain, max(first, now))
+            if read_now != names:
+                reason = "another drain has read on with others meanwhile"
+                raise TransientError(f"publications of {chain.lake.source}", reason, "start again")
+            return compare_history(chain, first, stream, stop, without=names.difference(chosen))
+
+    existing = [name for name in publications if name in names]
+    if len(existing) == len(names):
+        # Of a publication that is younger than this piece of the past the server can't send any of it.
+        with suppress(SourceError):
+            return compared(existing, first)
+    counts = []
+    for name in existing if len(names) > 1 else ():
+        with suppress(SourceError):
+            counts.append(compared([name], first) or 0)
+    return max(counts, default=None)
 
 
 def compare_from(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
@@ -127,14 +139,19 @@ def compare_from(chain: Chain, confirmed: Lsn | None) -> Lsn | None:
     return max(confirmed, chain.kept_from)
 
 
-def compare_history(chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop) -> int:
+def compare_history(
+    chain: Chain, start: Lsn, stream: ReplicationStream, stop: Stop, without: Collection[str] = ()
+) -> int:
     """Compare what `stream`, opened at `start`, brings up to the landing's end with the landing; return the commit count.
 
-    Raises GapError if they differ, TransientError if the connection is lost or a stop is requested.
+    It has no changes of the publications `without`, with which the landing was read: if the newest landed commit may be
+    theirs, the stream need not have it. Raises GapError if they differ, TransientError if the connection is lost or a stop
+    is requested.
     """
-    landed = [m.last_commit for m in chain.between(start, chain.end) if m.last_commit is not None]
-    newest = landed[-1] if landed and landed[-1].end_lsn > start else None
-    count, met = 0, newest is None
+    landed = [m for m in chain.between(start, chain.end) if m.last_commit is not None]
+    newest = landed[-1].last_commit if landed else None
+    newest = newest if newest is not None and newest.end_lsn > start else None
+    count, met = 0, newest is None or (bool(without) and not _is_sent(chain, landed[-1], without))
     for commit in _sent(stream, chain.end, stop):
         if newest is None or (commit.end_lsn >= newest.end_lsn and commit != newest):
             raise _other_history(chain, f"the server has transaction {commit.xid}, which ended at {commit.end_lsn}")
@@ -144,6 +161,16 @@ def compare_history(chain: Chain, start: Lsn, stream: ReplicationStream, stop: S
         landed_one = f"transaction {newest.xid} landed, which ended at {newest.end_lsn}"
         raise _other_history(chain, landed_one, has=False)
     return count
+
+
+def _is_sent(chain: Chain, manifest: Manifest, without: Collection[str]) -> bool:
+    """True if no table of the manifest's rows is in one of the publications `without`."""
+    catalog = newest_catalog(chain)
+    if catalog is None:
+        return False
+    apart = {oid for oid, publication in catalog.publications.items() if publication.name in without}
+    tables = [catalog.tables.get(file.oid) for file in manifest.files]
+    return all(table is not None and apart.isdisjoint(e.publication for e in table.entries) for table in tables)
 
 
 def _sent(stream: ReplicationStream, end: Lsn, stop: Stop) -> Iterator[LandedCommit]:

@@ -145,6 +145,46 @@ def test_a_stuck_stream_hides_no_other_history(stage: Stage) -> None:
     assert "has written on since" in status(shop.config).problems[0].reason
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made_again"])
+def test_a_publication_made_after_the_backup_hides_no_other_history(stage: Stage, *, again: bool) -> None:
+    """The restored server does not have it, or has a younger one: what the other one sends is compared."""
+    shop, made = stage.shop, "CREATE PUBLICATION pub_inserts FOR TABLE bare WITH (publish = 'insert')"
+    stage.shop.execute("CREATE TABLE bare (id int)")
+    stage.save()
+    shop.execute(SQL(made))
+    shop.change(200)
+    shop.drain()
+    shop.change(300)
+    shop.drain()
+    end = shop.chain().end
+    stage.restore()
+    if again:
+        shop.execute(SQL(made))
+    stage.pass_by(end, published=True)
+    for _ in range(2):
+        with pytest.raises(GapError, match="has written on since"):
+            shop.drain()
+        assert shop.chain().end == end
+
+
+def test_a_publication_that_is_dropped_is_no_other_history(stage: Stage) -> None:
+    """The drain was killed before it had confirmed what it landed of both, the newest commit of the dropped one alone."""
+    shop = stage.shop
+    shop.execute(
+        "CREATE TABLE bare (id int)", "CREATE PUBLICATION pub_inserts FOR TABLE bare WITH (publish = 'insert')"
+    )
+    shop.change(200)
+    shop.drain()
+    shop.change(300)
+    shop.execute("INSERT INTO bare VALUES (1)")
+    assert shop.typed("drain", "--once", failpoint="drain.after_manifest")[0] == -9
+    end = shop.chain().end
+    shop.execute("DROP PUBLICATION pub_inserts")
+    shop.change(400)
+    shop.drain()
+    assert shop.chain().end > end
+
+
 def test_every_command_refuses_as_the_drain_does(stage: Stage) -> None:
     """Behind the landing's end nobody has to have met it, beyond it `status` knows of it once somebody has; one remedy."""
     shop = stage.shop

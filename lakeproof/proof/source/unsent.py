@@ -112,14 +112,15 @@ def judge(differing: Differences, sent: Iterable[str], *, new_file: bool) -> Jud
     left = dict(counts)
     if "update" in unsent or ("insert" in unsent and ends):
         left["other"] = 0
+    if "update" in unsent:
+        # First: the rest may be explained by an action that explains one side alone.
+        pairs = min(left["surplus"], left["lacking"])
+        left["surplus"] -= pairs
+        left["lacking"] -= pairs
     if ends:
         left["surplus"] = 0
     if "insert" in unsent:
         left["lacking"] = 0
-    if "update" in unsent:
-        pairs = min(left["surplus"], left["lacking"])
-        left["surplus"] -= pairs
-        left["lacking"] -= pairs
     keys: dict[tuple[tuple[str, str | None], ...], DifferingKey] = {}
     for what, counted in (("other", differing.other), ("surplus", differing.surplus), ("lacking", differing.lacking)):
         if left[what]:

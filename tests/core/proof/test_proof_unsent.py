@@ -62,6 +62,7 @@ def test_an_update_that_moves_a_key_excuses_pairs_only() -> None:
     """The old key is too many, the new one lacks; one more of either is no update's."""
     moved = [("2", 2)], [("1", 1)]
     assert _judged(*moved, "update").excused
+    assert _judged(*moved, "update delete").excused
     one_more = _judged([*moved[0], ("3", 3)], moved[1], "update")
     assert not one_more.excused
     assert {k.key["id"] for k in one_more.keys} == {"2", "3"}
@@ -72,6 +73,7 @@ def test_an_update_that_moves_a_key_excuses_pairs_only() -> None:
 def test_a_bag_is_judged_by_its_rows() -> None:
     """A changed value appears as a row removed and a row added."""
     assert _judged([(None, 1)], [(None, 2)], "update").excused
+    assert _judged([(None, 1)], [(None, 2)], "update delete").excused
     assert not _judged([(None, 1)], [(None, 2)], "delete").excused
     assert _judged([(None, 1)], [(None, 1), (None, 1)], "delete").excused
 
