@@ -48,6 +48,7 @@ from lakeproof.postgres.publications import MARK, Publication
 from lakeproof.postgres.replication_slot import read_slot
 from lakeproof.publication.statements import SEND_GENERATED, Alterations, alterations, creation
 from lakeproof.publication.wishes import (
+    CHANGING,
     Present,
     Wishes,
     as_candidates,
@@ -123,12 +124,12 @@ def draw(
     planned = {name: _changes(wishes, present, name) for name in present.publications}
     touched = {t for done in planned.values() for t in done.added}
     touched |= {t for t in wishes.parts if t not in present.tables}
-    leaving = {t for done in planned.values() for t in done.removed} - touched
-    whole = {t for t in source.tables if t.schema in source.schemas and t not in present.tables}
+    whole = _newly_whole(source, present)
+    leaving = {t for done in planned.values() for t in done.removed} - touched - whole
     generated = _generated(conn, source, present, {wishes.homes[t] for t in touched if facts[t]["has_stored"]})
     candidates, refused_ones = as_candidates(conn, wishes, {t: facts[t] for t in touched | whole}, generated.without)
     problems = [finding for table in candidates.values() for finding in schema_findings(table, source)] + refused_ones
-    judged = {t for t in present.tables - touched - leaving if only is None or t in only}
+    judged = {t for t in present.tables - touched - leaving - whole if only is None or t in only}
     findings = [
         *server,
         *wishes.mistakes,
@@ -162,6 +163,16 @@ def _changes(wishes: Wishes, present: Present, name: str, *, without: Collection
     return alterations(
         wishes.publication(name, without=without), replace(actual, entries=stays), present.elsewhere(name)
     )
+
+
+def _newly_whole(source: SourceConfig, present: Present) -> set[TableName]:
+    """Return the tables of whole schemas that are published anew, or with updates and deletes from now on."""
+    main = present.publications.get(source.publication)
+    before = (
+        () if main is None or CHANGING.intersection(source.publish or ()).difference(main.operations) else main.schemas
+    )
+    whole = {t for t in source.tables if t.schema in source.schemas}
+    return {t for t in whole if t.schema not in before or t not in present.tables}
 
 
 def _of_all(finding: Finding, whole: Collection[TableName]) -> Finding:
@@ -280,10 +291,12 @@ def _notes(
 
 def _leaving(draft: Draft, wishes: Wishes) -> Iterator[str]:
     """Yield what becomes of tables that leave a publication, and of those whose part of it changes."""
-    again = sorted(str(t) for t in set(draft.removed) & set(draft.added))
+    schemas = draft.source.schemas
+    stay = {t for t in draft.removed if t in draft.added or (t.schema in schemas and t not in wishes.paused)}
+    again = sorted(map(str, stay))
     if again:
         yield f"published anew, with other rows or columns or at another place, and to be copied again: {', '.join(again)}"
-    gone = sorted(set(draft.removed) - set(draft.added))
+    gone = sorted(set(draft.removed) - stay)
     paused = [str(table) for table in gone if table in wishes.paused]
     left = [str(table) for table in gone if table not in wishes.paused]
     if paused:

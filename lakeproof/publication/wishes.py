@@ -38,7 +38,7 @@ from lakeproof.publication.statements import WantedEntry, WantedPublication
 from lakeproof.snapshot.paused import PausedEntry, PausedTable
 
 _INSERTS = ("insert", "truncate")
-_CHANGING = frozenset({"update", "delete"})
+CHANGING = frozenset({"update", "delete"})
 _NAME_BYTES_MAX = 63
 
 
@@ -125,7 +125,7 @@ def read_wishes(
         condition = conditions.get(table)
         forms = () if condition is None else condition.forms
         parts[table] = WantedEntry(Entry(forms[0] if forms else None, listed), forms)
-    changing = bool(_CHANGING & set(source.publish or ACTIONS))
+    changing = bool(CHANGING & set(source.publish or ACTIONS))
     homes = {t: source.publication if facts[t]["has_identity"] or not changing else inserts_name(source) for t in parts}
     return Wishes(source, parts, homes, out, conditions, tuple(mistakes), only)
 

@@ -183,6 +183,30 @@ def test_a_schema_is_published_whole_unless_one_of_its_tables_can_not_be(shop: D
     assert _published(shop).keys() == {"public.orders", "erp.parts"}
 
 
+@_since_15
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("tables: [public.orders, erp.*]", "tables: [public.orders]\nschemas: [erp]"),
+        ("tables: [public.orders, erp.bag]", "tables: [public.orders]\nschemas: [erp]"),
+        ("schemas: [erp]\npublish: [insert]", "schemas: [erp]\npublish: [insert, update, delete, truncate]"),
+    ],
+    ids=["pattern", "name", "operations"],
+)
+def test_a_table_without_an_identity_is_never_published_with_its_updates(
+    shop: Database, tmp_path: Path, before: str, after: str
+) -> None:
+    """However its schema came to be published whole: the application's UPDATE would fail."""
+    shop.execute("CREATE TABLE erp.bag (v text)", "INSERT INTO erp.bag VALUES ('x')")
+    _applied(_config(shop, tmp_path, before))
+    with pytest.raises(SourceError, match=r"erp\.bag.*has no primary key.*instead of `schemas`"):
+        plan(_config(shop, tmp_path, after), "shop")
+    shop.execute("UPDATE erp.bag SET v = 'y'", "ALTER TABLE erp.bag REPLICA IDENTITY FULL")
+    planned = _applied(_config(shop, tmp_path, after))
+    assert not any("as left" in note for note in planned.notes)
+    shop.execute("UPDATE erp.bag SET v = 'z'")
+
+
 @pytest.mark.parametrize(
     ("source", "mistake"),
     [
