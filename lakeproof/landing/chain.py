@@ -245,20 +245,30 @@ class Chain:
                 f"its manifest would have {len(data)} bytes, and {BYTES_MAX} can be read",
                 "nothing was acknowledged; report this, with how many tables changed their schema at once",
             )
+        before = self.lake.paths.manifest(self.incarnation, self.newest.number)
+        is_there = True
         try:
-            self.lake.store.put_if_absent(key, data)
+            self.lake.store.put_if_absent(key, data, follows=before)
         except AlreadyExistsError:
             raise FencedError(
                 self.lake.url(key),
                 "another writer has written this manifest of the chain",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
             ) from None
-        if first_kept_number(self.lake, self.incarnation) > numbered.number:
+        except NotFoundError:
+            is_there = False
+        if first_kept_number(self.lake, self.incarnation) > (numbered.number if is_there else self.newest.number):
             # The number had been given, and its manifest has been consumed and removed since.
             raise FencedError(
                 self.lake.url(key),
                 "the chain has gone on, and begins after this manifest by now",
                 "nothing was acknowledged and nothing is lost; start again to go on from the chain's end",
+            )
+        if not is_there:
+            raise LakeError(
+                self.lake.url(before),
+                "the landing's newest manifest is gone: the lake was moved away, or its volume is not mounted",
+                "nothing was acknowledged; bring it back, or configure its new place, then start again",
             )
         self._opened.clear()
         self.newest, self._newest_sha256 = numbered, hashlib.sha256(data).hexdigest()

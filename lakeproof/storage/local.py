@@ -125,6 +125,7 @@ class LocalStore:
         self.root = root
         self.location = location or LakeLocation(str(root))
         self._synced: set[Path] = set()
+        self._has_root = False
 
     @property
     def writes_are_durable(self) -> bool:
@@ -134,7 +135,9 @@ class LocalStore:
     def holders_may_sleep(self) -> bool:
         return False
 
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
+        if follows is not None and not self.exists(follows):
+            raise NotFoundError(follows)
         path = self._path(key)
         temporary = self._write_temporary(path, data, durable=durable)
         try:
@@ -238,12 +241,12 @@ class LocalStore:
 
     @contextmanager
     def lock(self, key: str, thing: str, reason: str) -> Iterator[LockHandle]:
-        _make_root(self.root)
+        self._make_root()
         with locks.exclusive(self._path(key), thing, reason):
             yield KernelLock()
 
     def share_lock(self, key: str, wait_s: float) -> Lock | None:
-        _make_root(self.root)
+        self._make_root()
         return locks.hold_shared(self._path(key), wait_s)
 
     def is_locked(self, key: str) -> bool | None:
@@ -274,14 +277,14 @@ class LocalStore:
 
     def _make_folder(self, folder: Path, *, durable: bool) -> None:
         if not durable:
-            _make_root(self.root)
+            self._make_root()
             folder.mkdir(parents=True, exist_ok=True)
             return
         if folder in self._synced:
             if folder.is_dir():
                 return
             self._synced.clear()
-        _make_root(self.root)
+        self._make_root()
         folder.mkdir(parents=True, exist_ok=True)
         if self.root not in self._synced:
             for above in _above(self.root):
@@ -293,6 +296,16 @@ class LocalStore:
             if below not in self._synced:
                 sync(below.parent)
                 self._synced.add(below)
+
+    def _make_root(self) -> None:
+        """Create the lake's folder for this user alone if it is missing; an existing one keeps its mode."""
+        if not self.root.is_dir():
+            if self._has_root:
+                reason = "its folder is gone since this process began: it was moved away, or its volume is not mounted"
+                raise LakeError(str(self.root), reason, "bring it back, or configure its new place; then start again")
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, exist_ok=True)
+        self._has_root = True
 
     def list(self, prefix: str, after: str = "") -> list[str]:
         files = files_below(self._path(prefix), prefix.strip("/"))
@@ -313,13 +326,6 @@ def local_folder(lake: str | Path) -> Path:
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
         raise ConfigError("lake", "the file URL does not name an absolute local folder", "write file:///path/to/lake")
     return Path(unquote(parts.path))
-
-
-def _make_root(root: Path) -> None:
-    """Create the lake's folder for this user alone if it is missing; an existing one keeps its mode."""
-    if not root.is_dir():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        root.mkdir(mode=0o700, exist_ok=True)
 
 
 def _above(folder: Path) -> list[Path]:

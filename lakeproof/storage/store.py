@@ -116,10 +116,11 @@ class Store(Protocol):
     def holders_may_sleep(self) -> bool:
         """True if a process can live on when another one has taken over its lock; then no number may be used again."""
 
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
         """Store `data` completely or not at all; raise AlreadyExistsError if the key has something else.
 
-        Without `durable` a power cut may leave less, as long as there was no `sync_files`.
+        Without `durable` a power cut may leave less, as long as there was no `sync_files`. In a folder, which somebody may
+        move away, raise NotFoundError unless the key `follows` is there.
 
         If the key has these very bytes, that is success: a store may have done it and lost the answer. So a document
         that only one writer may put contains something of that writer's.

@@ -71,8 +71,8 @@ class ObjectStore:
     def holders_may_sleep(self) -> bool:
         return True
 
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        del durable
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
+        del durable, follows
         path = _path(key)
         self._probed.ensure()
         if self._write(path, data, None) is None:

@@ -49,11 +49,11 @@ class CountingStore(LocalStore):
         self.read.append(key.split("/")[2])
         return super().get(key)
 
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
         """Put the document, and count its bytes."""
         if self.ends_at_cut and "/cuts/" in key:
             raise KeyboardInterrupt
-        super().put_if_absent(key, data, durable=durable)
+        super().put_if_absent(key, data, durable=durable, follows=follows)
         self.put_bytes += len(data)
 
 

@@ -41,8 +41,8 @@ class _CountingStore(LocalStore):
 class _FailingStore(LocalStore):
     """A store whose reply to a put is an error, although it was done."""
 
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        super().put_if_absent(key, data, durable=durable)
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
+        super().put_if_absent(key, data, durable=durable, follows=follows)
         raise OSError(5, "Input/output error")
 
 

@@ -73,8 +73,8 @@ def test_a_segment_whose_link_s_reply_is_lost_is_in_the_chain_with_its_files(tmp
 class _Unsure(LocalStore):
     """A store that puts a document and says that the name was taken, since it could not be asked whose it is."""
 
-    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        super().put_if_absent(key, data, durable=durable)
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
+        super().put_if_absent(key, data, durable=durable, follows=follows)
         raise AlreadyExistsError(key)
 
 
