@@ -159,13 +159,29 @@ def test_a_link_that_does_not_follow_the_removed_ones_is_found(chain: Chain, *, 
         reopen(chain)
 
 
+class _Flat(LocalStore):
+    """A folder without folders, as an object store is, whose put does not ask for the file before."""
+
+    def __init__(self, chain: Chain) -> None:
+        super().__init__(Path(chain.lake.store.location.url))
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True, follows: str | None = None) -> None:
+        del follows
+        super().put_if_absent(key, data, durable=durable)
+
+
 def test_a_writer_that_was_left_behind_is_fenced_though_its_number_is_free(chain: Chain) -> None:
     """A number that has been given, consumed and removed is never won again; its link is not read, and goes next time."""
-    zombie = Chain(chain.lake, chain.incarnation, chain.head)
-    zombie._open_at(5)
+    zombies = [
+        Chain(replace(chain.lake, store=s), chain.incarnation, chain.head) for s in (chain.lake.store, _Flat(chain))
+    ]
+    for zombie in zombies:
+        zombie._open_at(5)
     _removed(chain, 12)
-    with pytest.raises(FencedError, match="begins after this manifest"):
-        add_segment(zombie, 7_500, writer=OTHER_WRITER)
+    for zombie, writer in zip(zombies, (OTHER_WRITER, "e" * 32), strict=True):
+        assert not [k for k in keys_before(reopen(chain), 12) if "manifests" in k]
+        with pytest.raises(FencedError, match="begins after this manifest"):
+            add_segment(zombie, 7_500, writer=writer)
     opened = reopen(chain)
     assert verify_chain(opened) == LINKS + 1 - 12
     assert [k.rpartition("/")[2][:20] for k in keys_before(opened, 12) if "manifests" in k] == [f"{6:020d}"]
