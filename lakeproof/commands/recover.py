@@ -43,6 +43,7 @@ from lakeproof.postgres.replication_stream import StreamFailedError
 from lakeproof.postgres.server import ServerIdentity, identify, other_database
 from lakeproof.snapshot.folder import may_be_applied
 from lakeproof.snapshot.incarnation import next_incarnation
+from lakeproof.snapshot.paused import read_paused
 from lakeproof.snapshot.run import SnapshotReport, SnapshotRun
 from lakeproof.storage.disk import disk_errors
 from lakeproof.storage.source_lake import SourceLake
@@ -174,7 +175,8 @@ class _Recover:
         server = identify(conn)
         slot = read_free_slot(conn, self._source.slot)
         lost = slot is not None and slot.lost
-        findings = examine(conn, self._source)
+        # A paused table stays out: it has a copy when it is resumed.
+        findings = examine(conn, self._source, paused=read_paused(self._lake))
         refuse([f for f in findings if not (lost and f.about_slot)])
         published = read_tables(conn, self._source)
         tables = self._snapshot.choose_tables(conn, published.keys(), None)
