@@ -116,8 +116,8 @@ def _held(
     """Return the held tables whose way out is a snapshot and nothing else, without those that are published no more.
 
     Nor those whose history would begin again with the snapshot: that can't be undone, so a person asks for it. `fitting` are
-    those whose partitions have fitting identities by now. A table that was renamed away is one of them as soon as another
-    one is published under its name.
+    those whose partitions have fitting identities by now. A table that is gone is one of them as soon as one is published
+    under its name.
     """
     return {
         table: held.reason
@@ -125,7 +125,7 @@ def _held(
         if (
             held.way_out is WayOut.SNAPSHOT
             or (held.way_out is WayOut.SAME_IDENTITY_THEN_SNAPSHOT and table in fitting)
-            or (held.way_out is WayOut.PUBLISH_THEN_SNAPSHOT and table in (published or ()))
+            or (held.way_out in (WayOut.PUBLISH_THEN_SNAPSHOT, WayOut.SNAPSHOT_OF_ROOT) and table in (published or ()))
         )
         and not held.history_lost
         and (published is None or table in published)

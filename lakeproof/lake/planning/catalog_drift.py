@@ -99,8 +99,8 @@ class SuspectedChange:
 
 
 def has_ended(held: Held) -> bool:
-    """True if the table is held since its source dropped it, or gave it another name."""
-    return not _ENDS.isdisjoint(held.differences)
+    """True if the table is held since its source dropped it, gave it another name, or has its rows under a root's."""
+    return not (_ENDS | {Difference.BECAME_PARTITION}).isdisjoint(held.differences)
 
 
 def has_left(held: Held) -> bool:

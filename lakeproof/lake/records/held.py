@@ -172,7 +172,7 @@ _DIFFERENCES = {
     Difference.UNREAD: "its publication was not read until then",
     Difference.LEFT: "it is not published any more",
     Difference.DROPPED: "it was dropped",
-    Difference.BECAME_PARTITION: "it was attached as a partition",
+    Difference.BECAME_PARTITION: "its rows go, as a partition's,",
     Difference.RENAMED: "it was renamed",
 }
 _REASONS: Mapping[HeldCause, str] = {
@@ -213,7 +213,10 @@ _REMEDIES: Mapping[WayOut, str] = {
         "what the lake has of it is kept; if it is to be followed again, publish it under this name and {snapshot}"
         f" ({_MANUAL})"
     ),
-    WayOut.SNAPSHOT_OF_ROOT: "what the lake has of it is kept, and its rows come under {root}: {snapshot_of_root}",
+    WayOut.SNAPSHOT_OF_ROOT: (
+        "what the lake has of it is kept, and its rows come under {root}: {snapshot_of_root}, and take it out of `tables`"
+        " if they name it; to follow it by itself again, publish it and {snapshot}"
+    ),
     WayOut.SAME_IDENTITY_THEN_SNAPSHOT: (
         "give each partition a replica identity that has the table's columns (`lakeproof check` names those that have"
         " none), then {snapshot}"

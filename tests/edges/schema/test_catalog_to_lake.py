@@ -66,7 +66,7 @@ CASES = {
         make=_ROOT,
     ),
     "part": Case(
-        "it was attached as a partition to public.attached",
+        "its rows go, as a partition's, to public.attached",
         ("ALTER TABLE attached ATTACH PARTITION {t} FOR VALUES FROM (1000) TO (2000)", "UPDATE {t} SET v = 0"),
         ends="held",
         make=(
