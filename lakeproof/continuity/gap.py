@@ -118,7 +118,7 @@ def check_server(server: ServerIdentity, source: SourceConfig, chain: Chain) -> 
             raise LakeError(
                 thing,
                 f"it belongs to {kind} {landed!r}, the configuration says {now!r}",
-                f"correct the configuration, or {RECOVER}",
+                f"configure {landed!r} again; or, to begin anew with {now!r}, drop slot {head.slot}, then {RECOVER}",
             )
 
 

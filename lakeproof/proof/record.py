@@ -209,7 +209,9 @@ def record(
     for table, proof in report.tables.items():
         before = tables.get(table, _NEVER)
         left_out = tuple(column.name for column in proof.left_out)
-        if proof.status not in _COMPARED or report.position is None:
+        # Of a paused table, or one that has left, no row was read.
+        unread = proof.status == "not applicable" and proof.source_rows is None
+        if unread or proof.status not in _COMPARED or report.position is None:
             if proof.kind == "whole" or table not in tables:
                 result = replace(before, status=proof.status, time=now, rows=None, reason=proof.reason, by=by)
                 tables[table] = replace(result, left_out=left_out)

@@ -148,10 +148,10 @@ def test_a_stuck_stream_hides_no_other_history(stage: Stage) -> None:
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made_again"])
 def test_a_publication_made_after_the_backup_hides_no_other_history(stage: Stage, *, again: bool) -> None:
     """The restored server does not have it, or has a younger one: what the other one sends is compared."""
-    shop, made = stage.shop, "CREATE PUBLICATION pub_inserts FOR TABLE bare WITH (publish = 'insert')"
+    shop, creation = stage.shop, "CREATE PUBLICATION pub_inserts FOR TABLE bare WITH (publish = 'insert')"
     stage.shop.execute("CREATE TABLE bare (id int)")
     stage.save()
-    shop.execute(SQL(made))
+    shop.execute(SQL(creation))
     shop.change(200)
     shop.drain()
     shop.change(300)
@@ -159,7 +159,7 @@ def test_a_publication_made_after_the_backup_hides_no_other_history(stage: Stage
     end = shop.chain().end
     stage.restore()
     if again:
-        shop.execute(SQL(made))
+        shop.execute(SQL(creation))
     stage.pass_by(end, published=True)
     for _ in range(2):
         with pytest.raises(GapError, match="has written on since"):

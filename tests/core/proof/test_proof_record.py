@@ -143,6 +143,11 @@ def test_a_difference_stays_recorded_until_the_next_comparison(tmp_path: Path) -
     assert prove(200, differs, ViewProof("differs", "how")) == (Lsn(200), True)
     assert prove(None, blocked, ViewProof("blocked")) == (Lsn(200), True)
     assert prove(300, TableProof("held"), ViewProof("blocked")) == (Lsn(200), True)
+    left = TableProof("not applicable", reason="it is no longer configured")
+    assert prove(350, left, ViewProof("blocked")) == (Lsn(200), True)
+    whole = read_record(source_lake).tables[A].whole
+    assert whole is not None
+    assert whole.position == Lsn(200)
     assert prove(400, equal, ViewProof("equal")) == (None, False)
 
 
