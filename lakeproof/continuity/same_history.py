@@ -35,16 +35,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakeproof.catalog.fingerprint import Fingerprint
 from lakeproof.config.model import SourceConfig
 from lakeproof.continuity.gap import check_no_gap
 from lakeproof.errors import DefiniteError, SourceError, TransientError
 from lakeproof.events import Stop
-from lakeproof.landing.catalog_history import newest_catalog, publications_read
+from lakeproof.landing.catalog_history import catalog_manifests_around, publications_read, read_fingerprint
 from lakeproof.landing.chain import Chain
 from lakeproof.landing.segments.manifest import LandedCommit, Manifest
 from lakeproof.landing.stuck import note_stuck
 from lakeproof.lsn import Lsn
-from lakeproof.names import Xid
+from lakeproof.names import Oid, Xid
 from lakeproof.pgoutput.decoder import decode
 from lakeproof.pgoutput.message_buffer import MessageBuffer
 from lakeproof.pgoutput.messages import Begin, Commit, StreamAbort, StreamCommit, StreamStart, StreamStop
@@ -164,13 +165,16 @@ def compare_history(
 
 
 def _is_sent(chain: Chain, manifest: Manifest, without: Collection[str]) -> bool:
-    """True if no table of the manifest's rows is in one of the publications `without`."""
-    catalog = newest_catalog(chain)
-    if catalog is None:
-        return False
-    apart = {oid for oid, publication in catalog.publications.items() if publication.name in without}
-    tables = [catalog.tables.get(file.oid) for file in manifest.files]
-    return all(table is not None and apart.isdisjoint(e.publication for e in table.entries) for table in tables)
+    """True if, by each reading of the catalog around it, no table of its rows is in a publication of `without`."""
+    catalogs = [read_fingerprint(chain, m) for m in catalog_manifests_around(chain, manifest.start_lsn)]
+    return bool(catalogs) and all(
+        _is_apart(file.oid, catalog, without) for catalog in catalogs for file in manifest.files
+    )
+
+
+def _is_apart(oid: Oid, catalog: Fingerprint, without: Collection[str]) -> bool:
+    table = catalog.tables.get(oid)
+    return table is not None and all(catalog.publications[e.publication].name not in without for e in table.entries)
 
 
 def _sent(stream: ReplicationStream, end: Lsn, stop: Stop) -> Iterator[LandedCommit]:

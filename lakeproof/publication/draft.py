@@ -94,12 +94,13 @@ class Draft:
 
 def check_follows(source: SourceConfig, publications: Iterable[Publication]) -> None:
     """Raise SourceError for a publication of another source: each would take out the tables of the other."""
-    for publication in publications:
-        if publication.follows not in {None, source.name}:
-            thing, mark = f"publication {publication.name}", f"COMMENT ON PUBLICATION {publication.name} IS '{MARK}…'"
-            reason = f"what is in it follows the configuration of source {publication.follows}, not of {source.name}"
-            remedy = f"configure another publication; or, if that source has got another name, mark it anew: {mark}"
-            raise SourceError(thing, reason, remedy)
+    others = [publication for publication in publications if publication.follows not in {None, source.name}]
+    if others:
+        names, other = ", ".join(publication.name for publication in others), others[0].follows
+        marks = "; ".join(f"COMMENT ON PUBLICATION {publication.name} IS '{MARK}…'" for publication in others)
+        reason = f"what is in it follows the configuration of source {other}, not of {source.name}"
+        remedy = f"configure another publication; or, if that source has got another name, mark it anew: {marks}"
+        raise SourceError(f"publication {names}", reason, remedy)
 
 
 def draw(
