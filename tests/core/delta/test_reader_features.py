@@ -51,6 +51,8 @@ def test_each_feature_has_its_reason(tmp_path: Path) -> None:
         column("id"),
         column("b", physical="a"),
         column("_lp_dropped_7_3", physical="c"),
+        column("_lp_dropped_8_4", physical="col-3"),
+        column("_lp_dropped_9_5", physical="col-4"),
         column("x y", physical="col-1"),
         column("c", physical="col-2"),
         column("n", "long", was="integer", physical="n"),
@@ -59,7 +61,7 @@ def test_each_feature_has_its_reason(tmp_path: Path) -> None:
     commit(tmp_path, 0, {"protocol": features}, {"metaData": metadata(*columns, vectors="true")})
     actual = reader_features(str(tmp_path), 0)
     assert actual == {
-        "columnMapping": "b was a; c was dropped; a file can't have the name x y",
+        "columnMapping": "b was a; c was dropped; a file can't have the name x y; 2 later columns were dropped",
         "deletionVectors": "deleted rows are marked, and stay in their files",
         "other": "since an earlier change",
         "timestampNtz": "t is a timestamp without a time zone",

@@ -38,6 +38,7 @@ VECTORS_ENABLED = "delta.enableDeletionVectors"
 # From these versions of the protocol on it lists features; version 2 for readers is column mapping, version 1 nothing.
 LISTS_FEATURES_READER, LISTS_FEATURES_WRITER = 3, 7
 _MAPS = 2
+_DELTAS_OWN = "col-"
 
 
 def reader_features(path: str, version: int) -> dict[str, str]:
@@ -64,13 +65,20 @@ def _reasons(feature: str, fields: list[LogField]) -> Iterator[str]:
 
 def _renamings(fields: list[LogField]) -> Iterator[str]:
     """Yield why columns have other names in files: where one needs it, all that came since have a name of Delta's."""
+    nameless = 0
     for name, in_files in physical_names(fields).items():
         if name.startswith(PUT_AWAY):
-            yield f"{in_files} was dropped"
+            # Columns that came after the first one are in files under a name of Delta's.
+            if in_files.startswith(_DELTAS_OWN):
+                nameless += 1
+            else:
+                yield f"{in_files} was dropped"
         elif needs_mapping([name]):
             yield f"a file can't have the name {name}"
-        elif name != in_files and not in_files.startswith("col-"):
+        elif name != in_files and not in_files.startswith(_DELTAS_OWN):
             yield f"{name} was {in_files}"
+    if nameless:
+        yield f"{nameless} later {'column was' if nameless == 1 else 'columns were'} dropped"
 
 
 COLUMN_ID = "delta.columnMapping.id"
