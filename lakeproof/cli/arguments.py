@@ -191,7 +191,7 @@ def _lake_commands(commands: argparse._SubParsersAction[_Parser]) -> None:
     _flag(maintain, "--nothing-else", "with --rebuild or --restore: delete and merge nothing")
     refresh = _command(commands, "refresh", "bring views up to the newest cuts")
     refresh.add_argument("views", nargs="*", metavar="VIEW", help="views in the configuration (default: all)")
-    _flag(refresh, "--again", "compute them even if nothing that they read has changed")
+    _flag(refresh, "--again", "compute them whole, even if nothing that they read has changed")
     _replace(commands)
     prove = _command(commands, "prove", "compare the source with the lake at one position (LSN)")
     _source(prove)

@@ -214,7 +214,7 @@ def refresh(context: Context, args: argparse.Namespace) -> Outcome:
         return Outcome(DIFFERS if still else DONE, still, "\n".join(lines))
     context.check_free_to_refresh()
     with context.spark() as spark:
-        views = step.refresh(context.config, view, spark, context.report)
+        views = step.refresh(context.config, view, spark, context.report, whole=args.again)
     rows = [
         (
             v.view,

@@ -265,7 +265,7 @@ def _check_request(lake: SourceLake, archive: Store | None, request: Maintenance
                 f"run `lakeproof prove {name} --tables {shlex.quote(table_text(table))} --repair` instead",
             )
     for table in request.restore:
-        place = archived(archive, lake.paths, table)[0].rpartition("/")[0]
+        place = archived(archive, lake, table)[0].rpartition("/")[0]
         if has_changed_schema(lake, table):
             raise LakeError(
                 f"{name}: {table}",

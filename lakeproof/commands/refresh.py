@@ -83,9 +83,16 @@ class ReplaceReport:
 
 @without_java(lambda _config, view, *_, **__: f"view {view}" if isinstance(view, str) else "views")
 def refresh(
-    config: Config, view: str | Collection[str] | None, spark: SparkSession, report: Report = silent
+    config: Config,
+    view: str | Collection[str] | None,
+    spark: SparkSession,
+    report: Report = silent,
+    *,
+    whole: bool = False,
 ) -> list[ViewReport]:
     """Refresh the view of that name, those of these names, or every view; with them the views that these read.
+
+    With `whole` each is computed by its whole query, whatever its cut says of it.
 
     A view over a table that is held or not in the lake yet stands still, and so does one over such a view. If
     not just one view is refreshed, so is one with a wrong definition (or one that is wrong since a column was renamed), a
@@ -95,7 +102,8 @@ def refresh(
     store = open_store(config.location)
     with one_refresh(store) as lock:
         _report_begin(report, chosen_views(config, view))
-        return refresh_under(Round(lock, int(newest_view_cut_number(store)) + 1), config, view, spark, report)
+        this = Round(lock, int(newest_view_cut_number(store)) + 1, whole=whole)
+        return refresh_under(this, config, view, spark, report)
 
 
 def views_standing_still(config: Config, view: str | Collection[str] | None) -> list[ViewReport]:

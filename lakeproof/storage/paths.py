@@ -245,9 +245,13 @@ class LakePaths:
         """The Delta table of a table's changes."""
         return f"{self.source}/history/{table.key}"
 
-    def archived(self, table: TableName, number: CycleNumber) -> str:
-        """The folder, in the archive, of the rows that left a table's history in a cycle."""
-        return f"{self.history(table)}/{number:012d}"
+    def archive(self, table: TableName, delta_id: str) -> str:
+        """The folder, in the archive, of a table's history, the Delta table `delta_id`: a lake begun again has another."""
+        return f"{self.history(table)}/{delta_id}"
+
+    def archived(self, table: TableName, delta_id: str, number: CycleNumber) -> str:
+        """The folder of the rows that left it in a cycle."""
+        return f"{self.archive(table, delta_id)}/{number:012d}"
 
     def current(self, table: TableName) -> str:
         """The Delta table of a table's rows."""

@@ -84,7 +84,9 @@ def audit_view(session: SparkSession, store: Store, view: ViewConfig) -> ViewPro
     if not retracted and not inserted:
         return ViewProof("equal", positions=positions)
     reason = f"it has {counted(retracted, 'row')} too many by its query, and lacks {counted(inserted, 'row')}"
-    return ViewProof("differs", f"{reason}; run `lakeproof refresh {view.name}`, which puts it right", positions)
+    return ViewProof(
+        "differs", f"{reason}; run `lakeproof refresh {view.name} --again`, which computes it whole", positions
+    )
 
 
 def _newest(store: Store, view: str) -> tuple[ViewCut | None, bool]:

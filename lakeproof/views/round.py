@@ -66,12 +66,13 @@ class Round:
     """One refresh under a lock that its caller holds; its `number` is no other refresh's.
 
     At most `threads` of its views are computed at a time (None: as the configuration says), and `ended` is called with each
-    as it ends.
+    as it ends. With `whole` each is computed by its whole query, whatever has changed.
     """
 
     lock: ViewsLock
     number: int
     threads: int | None = None
+    whole: bool = False
     ended: Callable[[str], None] = lambda _name: None
 
 
@@ -89,7 +90,7 @@ def refresh_under(
     with at_work(spark, config.location):
         applied = AppliedViews.read(config, store)
         needs = applied.in_order(chosen)
-        run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark)
+        run = _Run(config, applied, Point(applied.config, store, this.number), this.lock, spark, this.whole)
         threads = this.threads or views_at_once(spark, config.views_at_once)
         faulty = faulty_views(config, view, report)
         for name, view_report in after_inputs(needs, lambda n: run.refresh_or_stop(n, raises=n == view), threads):
@@ -128,6 +129,7 @@ class _Run:
     point: Point
     lock: ViewsLock
     spark: SparkSession
+    whole: bool
 
     def refresh_or_stop(self, name: str, *, raises: bool) -> ViewReport:
         """Refresh one view; its own fault does not concern the other views, unless `raises`."""
@@ -153,7 +155,7 @@ class _Run:
         fit(session, read.row_bytes(view), views_at_once(session, self.config.views_at_once))
         numbers = {source: cut.number for source, cut in cuts.items()}
         with reading(session) as attempt:
-            since = partial(changes_since, session, location, view, now=read)
+            since = None if self.whole else partial(changes_since, session, location, view, now=read)
             rows = partial(table_rows, location, view)
             inputs = ViewInputs(read.frames(session, location, view), numbers, point.number, since, rows, read)
             view_cut = refresh_view(session, point.store, view, inputs, self.lock)

@@ -2,8 +2,9 @@
 
 The first that holds decides. The cut of a refresh has its strategy, and the reason if that is `full`, the whole query.
 
-    full        its definition is another, or it has no cut yet, or its configuration says so; somebody else wrote its table;
-                another version of the engine computed it, or it was computed from changes for too long (`check_can_go_on`)
+    full        somebody asked for it; its definition is another, it has no cut yet, its configuration says so; another hand
+                wrote its table; another version of the engine computed it, or it was computed from changes for too long
+                (`check_can_go_on`)
     full        what its tables changed is not known, or is no sequence of rows (`since_cut`)
     full        the query looks at a column that was added; too many rows have changed (`table_changes`)
     unchanged   no table that it reads has changed: no query
@@ -77,7 +78,7 @@ def partial_correction(
     if inputs.replaces:
         return None, "it was taken back" if inputs.takes_back else "it was replaced"
     if inputs.changes_since is None:
-        return None, "the changes of its tables are unknown"
+        return None, "all of it was asked for"
     try:
         changes = inputs.changes_since(check_can_go_on(view, newest, target.before, sha256))
         stored = read_at(session, target.path, target.before)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from lakeproof.commands import refresh as refreshing
 from lakeproof.errors import LakeError, NoRoomError
 from lakeproof.lake.read.spark.open import OpenedLake, open_lake
 from lakeproof.lake.records.views.cuts import newest_view_cut, one_refresh, view_path
@@ -108,6 +109,10 @@ def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:
     assert "it has 1 row too many by its query, and lacks 1 row" in reason
     shop.views["a"].sql_file.write_text("SELECT id, 'z' AS v FROM t", encoding="utf-8")
     assert audited() == (status, reason), "it is held to the definition that is applied"
+    shop.refresh()
+    assert audited()[0] == "differs", "nothing has changed for a refresh of what has changed"
+    refreshing.refresh(shop.config, None, shop.spark, whole=True)
+    assert audited() == ("equal", "")
 
 
 def test_an_audit_waits_only_for_a_refresh_that_may_be_between_commit_and_cut(shop: Shop) -> None:

@@ -23,6 +23,7 @@ from lakeproof.commands.maintain import MaintenanceRequest, maintain, maintenanc
 from lakeproof.config.model import Config
 from lakeproof.errors import LakeError, TransientError
 from lakeproof.events import Stop, silent
+from lakeproof.lake.cycle.upkeep.maintenance import history_id
 from lakeproof.lake.delta.files.needed import remove_files, table_files, unneeded
 from lakeproof.lake.read.arrow.open import read_lake
 from lakeproof.lake.read.spark.open import open_lake
@@ -33,6 +34,7 @@ from lakeproof.lsn import Lsn
 from lakeproof.names import CycleNumber
 from lakeproof.proof.lake.history import prove_history
 from lakeproof.proof.lake.side import LakeReader
+from lakeproof.storage.local import LocalStore
 from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.times import time_of
 from tests.support.lake.lake_steps import check, make_config, run_compact
@@ -182,6 +184,24 @@ def test_history_by_age_keeps_a_state_at_its_low_end(spark: SparkSession, tmp_pa
     lake = read_lake(config)
     assert {t: lake.history(SOURCE, t).arrow().num_rows for t in (LINES, BAG)} == rows
     histories_are_whole(spark, config)
+
+
+def test_an_archive_that_has_a_part_brings_no_whole_history_back(spark: SparkSession, tmp_path: Path) -> None:
+    """Another archive was configured between two trims; each has a folder for the Delta table that history is."""
+    rng, source = begun(tmp_path)
+    for archive in ("one", "two"):
+        run_transactions(rng, source, 10)
+        run_compact(spark, make_config(tmp_path))
+        config = policy(tmp_path, history_s=1, archive=str(tmp_path / archive), cuts_s=0, small_files=1000)
+        assert LINES in maintain(config, SOURCE, spark, silent, MaintenanceRequest(now=MUCH_LATER)).trimmed
+        place = LocalStore(tmp_path / archive).folders(source.lake.paths.history(LINES))
+        assert place == [history_id(source.lake, LINES)]
+    back = policy(tmp_path, archive=str(tmp_path / "two"), small_files=1000)
+    maintain(back, SOURCE, spark, silent, MaintenanceRequest(restore=[LINES]))
+    low = newest_cut_of(config).tables[LINES].history_low
+    assert low is not None, f"seed {SEED}"
+    assert not low.archived
+    check(config, source, list(TABLES))
 
 
 @pytest.mark.full

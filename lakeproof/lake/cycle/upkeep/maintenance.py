@@ -25,7 +25,8 @@ from lakeproof.lake.cycle.task import CycleTable
 from lakeproof.lake.cycle.upkeep.logs import hold_for_foreign_commits, lost_history, without_foreign_commits
 from lakeproof.lake.delta.committer import version_to_follow
 from lakeproof.lake.delta.files.optimize import SmallFiles
-from lakeproof.lake.delta.log.state import read_state
+from lakeproof.lake.delta.log.commits import NO_VERSION, newest_version
+from lakeproof.lake.delta.log.state import read_state, table_shape
 from lakeproof.lake.planning.plan import CyclePlan, without_range
 from lakeproof.lake.records.documents import Cut, CutTable, CycleKind, Intent, Optimize, TableIntent
 from lakeproof.lake.records.held import Held, TableHeldError, WayOut
@@ -33,7 +34,7 @@ from lakeproof.lake.records.lease import Lease
 from lakeproof.lake.spark_on_demand import SparkOnDemand
 from lakeproof.names import Layer, TableName
 from lakeproof.schema import SchemaVersion
-from lakeproof.storage.paths import LakePaths
+from lakeproof.storage.source_lake import SourceLake
 from lakeproof.storage.store import Store
 
 
@@ -147,12 +148,20 @@ class TableMaintenance(CycleTable):
         return files.optimize(self.intent.number, commit.user_metadata, packing=work.smallest_only)
 
 
-def archived(archive: Store | None, paths: LakePaths, table: TableName) -> list[str]:
+def history_id(lake: SourceLake, table: TableName) -> str:
+    """Return the id of the Delta table that a table's history is; empty if there is none."""
+    path = lake.url(lake.paths.history(table))
+    version = newest_version(path)
+    return "" if version == NO_VERSION else str(table_shape(path, version).metadata["id"])
+
+
+def archived(archive: Store | None, lake: SourceLake, table: TableName) -> list[str]:
     """Return the folders of the rows that left a table's history, one for each cycle that removed some.
 
     Raises LakeError if the archive has none.
     """
-    key = paths.history(table)
+    paths = lake.paths
+    key = paths.archive(table, history_id(lake, table))
     parts = [] if archive is None else archive.folders(key)
     if archive is None or not parts:
         reason = (

@@ -20,7 +20,7 @@ from lakeproof.failpoints import failpoint
 from lakeproof.hidden_columns import DUP, KEY, LSN, OP, ORD, XID, scratch
 from lakeproof.lake.columns import current_columns, has_old_rows, history_columns, large_columns, merge_key
 from lakeproof.lake.cycle.upkeep.logs import HistoryLostError, lost_history
-from lakeproof.lake.cycle.upkeep.maintenance import TableMaintenance, archived
+from lakeproof.lake.cycle.upkeep.maintenance import TableMaintenance, archived, history_id
 from lakeproof.lake.cycle.upkeep.table_files import Damaged
 from lakeproof.lake.delta.apply import CommitRequest, apply_change, with_files
 from lakeproof.lake.delta.committer import Applied, version_to_follow
@@ -144,8 +144,9 @@ class _Rows:
         complete = completing(before, old)
         alive = _alive(task.schema, old, complete)
         kept = rows_of_state(task.schema, old, complete)
+        archived = False
         if task.archive is not None:
-            self._archived(old.join(alive, ORD, "left_anti"), task.archive)
+            archived = self._archived(old.join(alive, ORD, "left_anti"), task.archive)
             failpoint("maintenance.after_archive")
         task.lease.check()
         request = self._request("history", NetChange(images=kept))
@@ -157,7 +158,6 @@ class _Rows:
         last = self._below(bound, before).agg(F.max(LSN)).collect()[0][0]
         low_before = Lsn.ZERO if before.history_low is None else before.history_low.at_lsn
         at_lsn = low_before if last is None else max(low_before, Lsn(int(last)))
-        archived = (before.history_low is None or before.history_low.archived) and task.archive is not None
         after = replace(before, history_version=version, history_low=HistoryLow(bound, at_lsn, archived=archived))
         # By difference: rows that were damaged before keep the sum from being that of the files.
         went, came = (sum_of(task.schema, self._below(bound, each)) for each in (before, after))
@@ -169,16 +169,22 @@ class _Rows:
     def _below(self, bound: int, cut_table: CutTable) -> DataFrame:
         return self._layer(cut_table, "history").where(F.col(ORD) < bound)
 
-    def _archived(self, rows: DataFrame, archive: Store) -> None:
-        place = Folder(archive, self.task.lake.paths.archived(self.task.table, self.task.intent.number))
-        pick(rows, history_columns(self.task.schema)).write.mode("overwrite").parquet(place.url)
+    def _archived(self, rows: DataFrame, archive: Store) -> bool:
+        """Archive the rows; return True if this archive has all that was ever removed of the table's history."""
+        task, paths, low = self.task, self.task.lake.paths, self.task.cut_table.history_low
+        delta_id = history_id(task.lake, task.table)
+        place = Folder(archive, paths.archived(task.table, delta_id, task.intent.number))
+        # A killed cycle has left a part of this one's.
+        earlier = {*archive.folders(paths.archive(task.table, delta_id))} - {place.key.rpartition("/")[2]}
+        pick(rows, history_columns(task.schema)).write.mode("overwrite").parquet(place.url)
         sync_folder(place)
+        return low is None or (low.archived and bool(earlier))
 
     def restored(self) -> CutTable:
         """Bring back what the archive has of history; rows that history still has are not brought again."""
         task, before = self.task, self.task.cut_table
         history = self._layer(before, "history")
-        folders = archived(task.archive, task.lake.paths, task.table)
+        folders = archived(task.archive, task.lake, task.table)
         rows = self.session.read.schema(history.schema).parquet(*folders).dropDuplicates([ORD])
         absent = rows.join(history.select(ORD), ORD, "left_anti").select(history.columns)
         version, low = self._apply("history", NetChange(images=absent)).version, before.history_low
