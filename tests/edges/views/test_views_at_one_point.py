@@ -80,6 +80,14 @@ def test_an_opened_lake_gives_its_views_at_its_cuts(shop: Shop) -> None:
         opened(2).view("a")
     with pytest.raises(LakeError, match=r"no view of this name; name one of \['a', 'b'\]"):
         opened(3).view("../shop")
+    shutil.rmtree(view_path(shop.source_lake.store, "a"))
+    shop.cut()
+    shop.refresh()
+    assert opened(4).view("a").count() == 4
+    for number in (1, 3):
+        with pytest.raises(LakeError, match="its table of before was moved away"):
+            opened(number).view("a")
+    assert opened(3).view("b").count() == 3
 
 
 def test_a_damaged_view_is_found_by_its_audit(shop: Shop) -> None:

@@ -80,7 +80,8 @@ class LakeAtCuts:
         """Return the cut of a view that was computed at just the opened cuts.
 
         Raises LakeError if no refresh that is kept has computed it at just these cuts of the sources that it reads; the
-        error names the newest cuts before them at which it was. Cost: looks backwards through the views' cuts.
+        error names the newest cuts before them at which it was. And if its table was moved away since, as versions that
+        begin again show. Cost: looks backwards through the views' cuts.
         """
         views = self.views()
         if name not in views:
@@ -89,22 +90,27 @@ class LakeAtCuts:
         store = open_store(self.lake)
         of_view = (cut for cut in newest_first(store) if cut.view == name)
         before: ViewCut | None = None
+        later: ViewCut | None = None
+        is_gone = False
         for cut in of_view:
+            is_gone = is_gone or (later is not None and later.delta_version < cut.delta_version)
+            later = cut
+            if is_gone:
+                break
             if all(source in self.cuts and self.cuts[source].number == n for source, n in cut.sources.items()):
                 return cut
             if before is None and all(s in self.cuts and self.cuts[s].number > n for s, n in cut.sources.items()):
                 before = cut
-        raise self._not_at_these_cuts(name, before)
+        raise self._not_at_these_cuts(name, before, is_gone=is_gone)
 
-    def _not_at_these_cuts(self, name: str, before: ViewCut | None) -> LakeError:
+    def _not_at_these_cuts(self, name: str, before: ViewCut | None, *, is_gone: bool) -> LakeError:
         numbers = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
         remedy = "run `lakeproof refresh`, then open the lake again"
         if before is not None:
             last_cuts = {source: int(number) for source, number in before.sources.items()}
             remedy = f"open the lake at={last_cuts}, at which it was last computed before; or {remedy}"
-        return LakeError(
-            f"view {name}", f"it was not computed at the opened cuts ({numbers}), or that is not kept", remedy
-        )
+        why = "its table of before was moved away" if is_gone else "that is not kept"
+        return LakeError(f"view {name}", f"it was not computed at the opened cuts ({numbers}), or {why}", remedy)
 
 
 def cuts_at(
