@@ -15,7 +15,6 @@ A `portable` table has neither: its rows are written anew under the new names an
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +24,15 @@ from lakeproof.hidden_columns import PUT_AWAY
 from lakeproof.lake.columns import needs_mapping, quoted
 from lakeproof.lake.delta.committer import Applied, CommitInfo, LoggedOperation, PendingCommit, version_to_follow
 from lakeproof.lake.delta.log.commits import PHYSICAL_NAME, TYPE_CHANGES, Action, LogField, LogType, NewLogField
-from lakeproof.lake.delta.log.protocol import COLUMN_ID, MAPPING_MODE, MAX_COLUMN_ID, STATISTICS, check_writable, in_log
+from lakeproof.lake.delta.log.protocol import (
+    COLUMN_ID,
+    MAPPING_MODE,
+    MAX_COLUMN_ID,
+    STATISTICS,
+    check_writable,
+    in_log,
+    name_in_files,
+)
 from lakeproof.lake.delta.log.state import read_state
 from lakeproof.lake.records.held import HeldCause, TableHeldError, WayOut
 from lakeproof.lake.spark_on_demand import SparkOnDemand
@@ -211,7 +218,7 @@ def _new_field(name: str, spark_type: str, fields: Iterable[NewLogField], config
         configuration[MAX_COLUMN_ID] = str(number)
         in_files = {str(f["metadata"].get(PHYSICAL_NAME, f["name"])).casefold() for f in fields}
         is_free = name.casefold() not in in_files and not needs_mapping([name])
-        column["metadata"] = {COLUMN_ID: number, PHYSICAL_NAME: name if is_free else f"col-{uuid.uuid4()}"}
+        column["metadata"] = {COLUMN_ID: number, PHYSICAL_NAME: name if is_free else name_in_files()}
     return column
 
 

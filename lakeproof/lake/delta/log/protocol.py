@@ -41,6 +41,11 @@ _MAPS = 2
 _DELTAS_OWN = "col-"
 
 
+def name_in_files() -> str:
+    """Return a new name for a column in data files, of the form that Delta gives it."""
+    return f"{_DELTAS_OWN}{uuid.uuid4()}"
+
+
 def reader_features(path: str, version: int) -> dict[str, str]:
     """Return what readers of a version must know, with the reasons; raises LogGapError if its log can't be read."""
     shape = table_shape(path, version)
@@ -151,7 +156,7 @@ def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> Action:
     settings, columns = dict(metadata.get("configuration") or {}), list(fields)
     if settings.get(MAPPING_MODE, "none") != "none":
         numbers = count(int(settings[MAX_COLUMN_ID]) + 1)
-        columns = [_with_ids(each, numbers, f"col-{uuid.uuid4()}") for each in columns]
+        columns = [_with_ids(each, numbers, name_in_files()) for each in columns]
         settings[MAX_COLUMN_ID] = str(next(numbers) - 1)
     schema = json.dumps({"type": "struct", "fields": columns})
     return {**metadata, "schemaString": schema, "configuration": settings}
@@ -159,7 +164,7 @@ def with_other_columns(metadata: Action, fields: Sequence[LogField]) -> Action:
 
 def _with_ids(field: LogField, numbers: Iterator[int], in_files: str) -> Action:
     """Return a column with its number and its name in files, if Parquet takes that; so with each field inside it."""
-    in_files = f"col-{uuid.uuid4()}" if needs_mapping([in_files]) else in_files
+    in_files = name_in_files() if needs_mapping([in_files]) else in_files
     metadata = {**(field.get("metadata") or {}), COLUMN_ID: next(numbers), PHYSICAL_NAME: in_files}
     kind = _with_fields(field["type"], lambda inside: _with_ids(inside, numbers, inside["name"]))
     return {**field, "metadata": metadata, "type": kind}

@@ -80,8 +80,8 @@ class LakeAtCuts:
         """Return the cut of a view that was computed at just the opened cuts.
 
         Raises LakeError if no refresh that is kept has computed it at just these cuts of the sources that it reads; the
-        error names the newest cuts before them at which it was. And if its table was moved away since, as versions that
-        begin again show. Cost: looks backwards through the views' cuts.
+        error names the newest cuts before them at which it was. And if its table was moved away since. Cost: looks backwards
+        through the views' cuts.
         """
         views = self.views()
         if name not in views:
@@ -91,25 +91,22 @@ class LakeAtCuts:
         of_view = (cut for cut in newest_first(store) if cut.view == name)
         before: ViewCut | None = None
         later: ViewCut | None = None
-        is_gone = False
         for cut in of_view:
-            is_gone = is_gone or (later is not None and later.delta_version < cut.delta_version)
+            if later is not None and _is_remade(cut, later):
+                raise self._not_at_these_cuts(name, before, "its table of before was moved away")
             later = cut
-            if is_gone:
-                break
             if all(source in self.cuts and self.cuts[source].number == n for source, n in cut.sources.items()):
                 return cut
             if before is None and all(s in self.cuts and self.cuts[s].number > n for s, n in cut.sources.items()):
                 before = cut
-        raise self._not_at_these_cuts(name, before, is_gone=is_gone)
+        raise self._not_at_these_cuts(name, before, "that is not kept")
 
-    def _not_at_these_cuts(self, name: str, before: ViewCut | None, *, is_gone: bool) -> LakeError:
+    def _not_at_these_cuts(self, name: str, before: ViewCut | None, why: str) -> LakeError:
         numbers = ", ".join(f"{source} {cut.number}" for source, cut in self.cuts.items())
         remedy = "run `lakeproof refresh`, then open the lake again"
         if before is not None:
             last_cuts = {source: int(number) for source, number in before.sources.items()}
             remedy = f"open the lake at={last_cuts}, at which it was last computed before; or {remedy}"
-        why = "its table of before was moved away" if is_gone else "that is not kept"
         return LakeError(f"view {name}", f"it was not computed at the opened cuts ({numbers}), or {why}", remedy)
 
 
@@ -298,10 +295,15 @@ def view_cuts_of_range(store: Store, view: str, first: int, last: int) -> list[V
 
 def check_follows(before: ViewCut, after: ViewCut) -> None:
     """Raise LakeError if the view's table was moved away between two of its cuts, so that its log begins anew."""
-    remade = before.delta_version > after.delta_version
-    if remade or (before.delta_version == after.delta_version and (after.inserted or after.retracted)):
+    if _is_remade(before, after):
         reason = f"its table was moved away, and made anew for cut {after.number}"
         raise LakeError(f"view {after.view[:80]}", reason, FROM_NOTHING)
+
+
+def _is_remade(before: ViewCut, after: ViewCut) -> bool:
+    """True if the log began anew between two cuts of a view: its versions go back, or rows came without a new one."""
+    came = before.delta_version == after.delta_version and bool(after.inserted or after.retracted)
+    return before.delta_version > after.delta_version or came
 
 
 def _check_order(first: int, last: int) -> None:
